@@ -1,0 +1,26 @@
+"""Which heads of a model are syntactic or positional, and the masks made of them (Mask-LRP §4.1–4.2).
+
+>>> from whence import heads
+>>> mask = heads.as_mask([[0, 1], [1, 1]])
+>>> heads.random_mask(mask).count
+3
+"""
+
+from whence.heads.conllu import Sentence, Word, parse_texts, read_conllu
+from whence.heads.mask import HeadMask, as_mask, corrupted_mask, load_mask, ones_mask, random_mask
+from whence.heads.statistics import HeadStatistics, head_statistics
+
+__all__ = [
+    "HeadMask",
+    "HeadStatistics",
+    "Sentence",
+    "Word",
+    "as_mask",
+    "corrupted_mask",
+    "head_statistics",
+    "load_mask",
+    "ones_mask",
+    "parse_texts",
+    "random_mask",
+    "read_conllu",
+]

@@ -1,0 +1,6 @@
+"""encode: text, pair or ids → `Encoded` rows → padded batches by token budget."""
+
+from whence.inputs.batching import Batch, collate, pack
+from whence.inputs.encode import Encoded, Encoder, Input, is_single
+
+__all__ = ["Batch", "Encoded", "Encoder", "Input", "collate", "is_single", "pack"]

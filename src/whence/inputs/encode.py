@@ -1,0 +1,242 @@
+"""Turn what people give (a text, a pair, ids) into `Encoded` rows, or say in one sentence why it cannot be done."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from transformers import PreTrainedTokenizerBase
+
+from whence.errors import InputError
+
+Input: TypeAlias = str | tuple[str, str] | Mapping[str, Any]
+
+ROW_KEYS = ("input_ids", "token_type_ids", "attention_mask")
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """One input as the model sees it. All sequences have one entry per token; padding is never part of a row."""
+
+    input_ids: tuple[int, ...]
+    tokens: tuple[str, ...]
+    special: tuple[bool, ...]  # [CLS], [SEP], <s>, … : never part of the text
+    offsets: tuple[tuple[int, int], ...]  # characters [start, end) in the token's own segment
+    word_ids: tuple[int | None, ...]  # pieces of one word share a number, counted over both segments
+    segments: tuple[int | None, ...]  # 0 = text, 1 = pair, None = special
+    token_type_ids: tuple[int, ...] | None = None
+    attention_mask: tuple[int, ...] | None = None  # only when the caller gave one
+    text: str | None = None
+    pair: str | None = None
+    truncated: bool = False
+
+    def __len__(self) -> int:
+        return len(self.input_ids)
+
+
+def is_single(inputs: object) -> bool:
+    """A list is many inputs; a str, a (str, str) tuple or a mapping is one."""
+    return not isinstance(inputs, list)
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """Everything about a model and its tokenizer that encoding needs to know."""
+
+    tokenizer: PreTrainedTokenizerBase | None
+    max_length: int
+    vocab_size: int
+    special_ids: frozenset[int]
+    type_vocab_size: int = 0
+
+    def encode(self, inputs: Sequence[Any], on_long: str = "truncate") -> list[Encoded]:
+        """Encode every input, in order. `on_long` says what happens to a text longer than the model can read."""
+        if on_long not in ("error", "truncate"):
+            raise InputError(f"on_long={on_long!r}: choose 'truncate' (with a warning) or 'error'.")
+        rows = [self._encode_one(item, where(i, len(inputs)), on_long) for i, item in enumerate(inputs)]
+        cut = sum(row.truncated for row in rows)
+        if cut:
+            warnings.warn(
+                f"{cut} of {len(rows)} texts were longer than the {self.max_length} tokens this model reads and were "
+                "cut; Explanation.truncated marks them (on_long='error' refuses them instead).",
+                stacklevel=4,
+            )
+        return rows
+
+    def _encode_one(self, item: Any, at: str, on_long: str) -> Encoded:
+        if isinstance(item, str):
+            return self._encode_text(item, None, at, on_long)
+        if isinstance(item, tuple):
+            if len(item) != 2 or not all(isinstance(part, str) for part in item):
+                raise InputError(
+                    f"{at}a tuple must be a pair of two texts, got {short(item)}; give many texts as a list."
+                )
+            return self._encode_text(item[0], item[1], at, on_long)
+        if isinstance(item, Mapping):
+            return self._encode_ids(item, at)
+        raise InputError(
+            f"{at}expected a text, a (text, text) pair or a mapping with 'input_ids', got {type(item).__name__}."
+        )
+
+    def _encode_text(self, text: str, pair: str | None, at: str, on_long: str) -> Encoded:
+        if self.tokenizer is None:
+            raise InputError(
+                f"{at}this model has no tokenizer: pass whence.load(model, tokenizer), or give rows as {{'input_ids': […]}}."
+            )
+        for part in (text, pair):
+            check_unicode(part, at)
+        tokenizer: Any = self.tokenizer
+        options: dict[str, Any] = {"return_offsets_mapping": tokenizer.is_fast, "verbose": False}
+        encoding = tokenizer(text, pair, **options)
+        truncated = len(encoding["input_ids"]) > self.max_length
+        if truncated:
+            if on_long == "error":
+                raise InputError(
+                    f"{at}{len(encoding['input_ids'])} tokens, but the model reads at most {self.max_length}: shorten the "
+                    "text or allow on_long='truncate'."
+                )
+            encoding = tokenizer(text, pair, truncation=True, max_length=self.max_length, **options)
+        ids = tuple(int(i) for i in encoding["input_ids"])
+        special = tuple(i in self.special_ids for i in ids)
+        if all(special):
+            what = "is empty" if not text.strip() and not (pair or "").strip() else "has no token the model can read"
+            raise InputError(f"{at}the text {what}: there is nothing to explain; give at least one word.")
+        if tokenizer.is_fast:
+            segments = tuple(None if s else q for s, q in zip(special, encoding.sequence_ids(0), strict=True))
+            offsets = tuple((int(a), int(b)) for a, b in encoding["offset_mapping"])
+            words = number_words(encoding.word_ids(0), segments, offsets)
+        else:  # slow tokenizers know neither characters nor words
+            segments = tuple(None if s else 0 for s in special)
+            offsets = tuple((0, 0) for _ in ids)
+            words = words_from_pieces(tokenizer.convert_ids_to_tokens(list(ids)), special)
+        types = encoding.get("token_type_ids") if self.type_vocab_size > 1 else None
+        return Encoded(
+            input_ids=ids,
+            tokens=tuple(tokenizer.convert_ids_to_tokens(list(ids))),
+            special=special,
+            offsets=offsets,
+            word_ids=words,
+            segments=segments,
+            token_type_ids=None if types is None else tuple(types),
+            text=text,
+            pair=pair,
+            truncated=truncated,
+        )
+
+    def _encode_ids(self, item: Mapping[str, Any], at: str) -> Encoded:
+        if "input_ids" not in item:
+            raise InputError(f"{at}a mapping needs 'input_ids'; got the keys {sorted(map(str, item))}.")
+        extra = sorted(set(map(str, item)) - set(ROW_KEYS))
+        if extra:
+            raise InputError(f"{at}unknown keys {extra} in a tokenised row; allowed: {', '.join(ROW_KEYS)}.")
+        given = {key: int_tuple(item[key], key, at) for key in ROW_KEYS if item.get(key) is not None}
+        ids = given["input_ids"]
+        if not ids:
+            raise InputError(f"{at}'input_ids' is empty: there is nothing to explain.")
+        for key, values in given.items():
+            if len(values) != len(ids):
+                raise InputError(f"{at}'{key}' has {len(values)} entries for {len(ids)} input_ids.")
+        bad = [i for i in ids if not 0 <= i < self.vocab_size]
+        if bad:
+            raise InputError(f"{at}token id {bad[0]} is outside the model's vocabulary of {self.vocab_size}.")
+        if len(ids) > self.max_length:
+            raise InputError(
+                f"{at}{len(ids)} tokens, but the model reads at most {self.max_length}; whence never cuts rows that are "
+                "already tokenised: shorten them, or give the text."
+            )
+        mask = given.get("attention_mask")
+        if mask is not None and (not set(mask) <= {0, 1} or not any(mask)):
+            raise InputError(f"{at}'attention_mask' must hold 0 and 1, with at least one 1.")
+        special = tuple(i in self.special_ids for i in ids)
+        if all(special):
+            raise InputError(f"{at}the row holds special tokens only: there is nothing to explain.")
+        if self.tokenizer is not None:
+            tokens = tuple(str(t) for t in self.tokenizer.convert_ids_to_tokens(list(ids)))
+        else:
+            tokens = tuple(str(i) for i in ids)
+        types = self._token_types(given.get("token_type_ids"), at)
+        return Encoded(
+            input_ids=ids,
+            tokens=tokens,
+            special=special,
+            offsets=tuple((0, 0) for _ in ids),
+            word_ids=words_from_pieces(tokens, special),
+            segments=tuple(None if s else (t if types else 0) for s, t in zip(special, types or ids, strict=True)),
+            token_type_ids=types,
+            attention_mask=mask,
+        )
+
+    def _token_types(self, types: tuple[int, ...] | None, at: str) -> tuple[int, ...] | None:
+        if types is None or (self.type_vocab_size <= 1 and not any(types)):
+            return None
+        if not all(0 <= t < self.type_vocab_size for t in types):
+            raise InputError(f"{at}token_type_ids must be below {self.type_vocab_size or 1} for this model.")
+        return types
+
+
+def where(index: int, total: int) -> str:
+    """How an error names the input it is about: nothing when there is only one."""
+    return f"input {index}: " if total > 1 else ""
+
+
+def short(value: object, limit: int = 60) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def check_unicode(text: str | None, at: str) -> None:
+    """Half a character (a lone surrogate) cannot be tokenised; say where it is."""
+    try:
+        (text or "").encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"{at}the text has half a character (a lone surrogate) at position {error.start}; repair it with "
+            "text.encode('utf-8', 'replace').decode()."
+        ) from None
+
+
+def int_tuple(values: Any, key: str, at: str) -> tuple[int, ...]:
+    """A flat tuple of ints from a list, array or tensor."""
+    values = values.tolist() if hasattr(values, "tolist") else values
+    if not isinstance(values, Sequence) or isinstance(values, str):
+        raise InputError(f"{at}'{key}' must be a list of whole numbers, got {type(values).__name__}.")
+    if any(isinstance(v, bool) or not isinstance(v, int) for v in values):
+        raise InputError(
+            f"{at}'{key}' must be one flat list of whole numbers; give several rows as a list of mappings."
+        )
+    return tuple(values)
+
+
+def number_words(
+    word_ids: Sequence[int | None], segments: Sequence[int | None], offsets: Sequence[tuple[int, int]]
+) -> tuple[int | None, ...]:
+    """Word numbers that run on over both segments; pieces with no text between them and no word id stand alone."""
+    numbers: list[int | None] = []
+    seen: dict[tuple[int, int], int] = {}
+    for index, (word, segment) in enumerate(zip(word_ids, segments, strict=True)):
+        if segment is None:
+            numbers.append(None)
+        else:
+            key = (segment, word if word is not None else -1 - index)
+            numbers.append(seen.setdefault(key, len(seen)))
+    return tuple(numbers)
+
+
+def words_from_pieces(tokens: Sequence[str], special: Sequence[bool]) -> tuple[int | None, ...]:
+    """Word numbers from the pieces alone: '##x' continues a word; in vocabularies with 'Ġ' or '▁', what lacks it does."""
+    marked = any(t.startswith(("Ġ", "▁")) for t in tokens)
+    numbers: list[int | None] = []
+    word, inside = -1, False
+    for token, is_special in zip(tokens, special, strict=True):
+        if is_special:
+            numbers.append(None)
+            inside = False
+            continue
+        goes_on = token.startswith("##") or (marked and not token.startswith(("Ġ", "▁")))
+        if not (goes_on and inside):
+            word += 1
+        inside = True
+        numbers.append(word)
+    return tuple(numbers)

@@ -1,0 +1,224 @@
+"""load(): a zoo name, a directory, a hub id or a live model → an Explainer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from whence import zoo
+from whence.errors import InputError, UnknownName, WhenceError
+from whence.explainer import Explainer
+from whence.models import is_causal
+from whence.table import Table
+from whence.tasks import TASKS, SequenceClassification, Task, Unexplained, task_of
+from whence.zoo.catalogue import find
+
+DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+AUTO_CLASSES = {name: "AutoModel" + suffix for name, suffix in TASKS.items()}
+
+
+def load(
+    model: str | Path | PreTrainedModel = "sentiment",
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    *,
+    device: str | torch.device | None = None,
+    dtype: str | torch.dtype | None = None,
+    task: str | None = None,
+    lm_head: str | Path | nn.Module | None = None,
+    trust_remote_code: bool = False,
+) -> Explainer:
+    """Make a model ready to explain.
+
+    model: the name of an embedded model (`whence.models()`), a directory, a hub id, or a live `PreTrainedModel` given with
+        its tokenizer. Weights are read as safetensors only.
+    device: where to put the model; by default where it is (live) or the CPU.
+    dtype: "float32" (default), "float64", "bfloat16" or "float16". A live model keeps its own.
+    task: needed only when it cannot be told from the checkpoint's architecture.
+    lm_head: what decodes hidden layers (decoded-grad-cam, decoded-simple) where the model has no language-model head of its
+        own: the name or directory of the checkpoint it was fine-tuned from, a live model, or a module from hidden states
+        to logits. Embedded models know theirs.
+
+    >>> import whence
+    >>> ex = whence.load("sentiment")
+    >>> ex.labels
+    ('negative', 'positive')
+    >>> ex.predict("a charming journey").label
+    'positive'
+    """
+    if isinstance(model, PreTrainedModel):
+        if dtype is not None:
+            raise InputError(
+                "a live model keeps its dtype: convert it yourself (model.to(torch.float64)) before load()."
+            )
+        if device is not None and torch.device(device) != model.device:
+            raise InputError("a live model stays on its device: move it yourself (model.to(device)) before load().")
+        return explainer(model, tokenizer, task, type(model).__name__, lm_head=lm_head)
+    if not isinstance(model, (str, Path)):
+        raise InputError(f"load() takes a name, a directory, a hub id or a live model, got {type(model).__name__}.")
+    kind = as_dtype(dtype)
+    embedded = str(model) in zoo.names() and not Path(model).exists()
+    if embedded:
+        live, own = found_in_zoo(str(model), kind)
+        lm_head = zoo_head(str(model)) if lm_head is None else lm_head
+    else:
+        live, own = from_pretrained(str(model), kind, task, trust_remote_code)
+    if device is not None:
+        live.to(torch.device(device))  # type: ignore[arg-type]
+    live.train(False)
+    ready = explainer(live, tokenizer or own, task, type(live).__name__, str(model), lm_head)
+    ready.embedded_heads = zoo.head_mask(str(model)) if embedded else None
+    return ready
+
+
+def models() -> Table:
+    """A table of the embedded models: name, task, labels, size, figure.
+
+    >>> [row["name"] for row in models()][:2]
+    ['sentiment', 'topics']
+    """
+    return Table(
+        {
+            "name": m.name,
+            "task": m.task,
+            "labels": ", ".join(m.labels) or "—",
+            "MB": f"{m.size_mb:.1f}",
+            "measured": m.figure,
+            "description": m.description,
+        }
+        for m in zoo.models()
+    )
+
+
+def as_dtype(dtype: str | torch.dtype | None) -> torch.dtype:
+    if dtype is None:
+        return torch.float32
+    if isinstance(dtype, str):
+        if dtype not in DTYPES:
+            raise UnknownName("dtype", dtype, DTYPES)
+        return DTYPES[dtype]
+    return dtype
+
+
+def explainer(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase | None,
+    task: str | None,
+    class_name: str,
+    name: str | None = None,
+    lm_head: Any = None,
+) -> Explainer:
+    def load_lm(name: str) -> PreTrainedModel:
+        return language_model(name, model.dtype, model.device)
+
+    made = make_task(task_of(model.config, class_name, task), model)
+    return Explainer(model, tokenizer, made, name, lm_head, load_lm)
+
+
+def language_model(name: str, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
+    """A checkpoint to take the language-model head from; an error if what it holds is no language model."""
+    if name in zoo.names() and not Path(name).exists():
+        live, _ = found_in_zoo(name, dtype)
+    else:
+        live, _ = from_pretrained(name, dtype, None, False)
+    live.to(device)  # type: ignore[arg-type]
+    live.train(False)
+    return live
+
+
+def zoo_head(name: str) -> str | None:
+    """Embedded models that are adapters on the base share it with masked-lm, whose head decodes their layers."""
+    return "masked-lm" if find(name).adapter is not None else None
+
+
+def make_task(name: str, model: PreTrainedModel) -> Task:
+    return SequenceClassification(causal=is_causal(model)) if name == "sequence-classification" else Unexplained(name)
+
+
+def found_in_zoo(name: str, dtype: torch.dtype) -> tuple[PreTrainedModel, PreTrainedTokenizerBase | None]:
+    return zoo.load(name, dtype)
+
+
+def from_pretrained(
+    name: str, dtype: torch.dtype, task: str | None, trust_remote_code: bool
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase | None]:
+    """A checkpoint by the ordinary Hugging Face machinery, from a directory, the local cache or the hub."""
+    import transformers
+
+    with quietly():
+        return _from_pretrained(transformers, name, dtype, task, trust_remote_code)
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """No progress bars for reading a few files."""
+    import transformers.utils.logging
+
+    logging: Any = transformers.utils.logging
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def _from_pretrained(
+    transformers: Any, name: str, dtype: torch.dtype, task: str | None, trust_remote_code: bool
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase | None]:
+    try:
+        config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=trust_remote_code)
+    except (OSError, ValueError) as error:
+        raise not_found(name, error) from error
+    auto: Any = getattr(transformers, AUTO_CLASSES[task_of(config, None, task)])
+    try:
+        model: PreTrainedModel = auto.from_pretrained(
+            name, config=config, dtype=dtype, use_safetensors=True, trust_remote_code=trust_remote_code
+        )
+    except (OSError, ValueError) as error:
+        raise WhenceError(f"the model in {name!r} could not be loaded: {first_line(error)}") from error
+    return model, tokenizer_of(name, trust_remote_code)
+
+
+def tokenizer_of(name: str, trust_remote_code: bool) -> PreTrainedTokenizerBase | None:
+    """The checkpoint's tokenizer; None where it has none (rows must then be given as ids)."""
+    from transformers import AutoTokenizer
+
+    directory = Path(name)
+    if directory.is_dir() and not any((directory / f).exists() for f in TOKENIZER_FILES):
+        return None
+    try:
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(name, trust_remote_code=trust_remote_code)
+    except (OSError, ValueError) as error:
+        raise WhenceError(f"the tokenizer of {name!r} could not be loaded: {first_line(error)}") from error
+    return tokenizer
+
+
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.txt",
+    "vocab.json",
+    "spiece.model",
+    "tokenizer.model",
+)
+
+
+def not_found(name: str, error: Exception) -> WhenceError:
+    if Path(name).is_dir():
+        return WhenceError(f"the directory {name!r} holds no Hugging Face model: {first_line(error)}")
+    known = UnknownName("model", name, zoo.names())
+    return WhenceError(
+        f"{known} It is no directory here either, and no hub model of that name could be reached "
+        "(offline, misspelt, or private)."
+    )
+
+
+def first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0]

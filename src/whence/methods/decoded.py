@@ -1,0 +1,201 @@
+"""Saliency of a hidden layer, decoded back onto the input's tokens by a language-model head (Hou & Castanon 2023).
+
+After a few layers position j of X^l no longer stands for token j. The head tells which tokens it stands for:
+P = softmax(f(X^l)) (n, V); for the T distinct tokens of the input D[t, j] = P[j, id_t] (T, n). A layer's feature scores
+α (n, d) are then summed with these weights. Every occurrence of a token gets its token's score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from whence.errors import InputError, UnknownName
+from whence.methods.activation import check_layer
+from whence.registry import Attribution, get_method, method
+from whence.trace import Trace
+
+PAPER = "Decoded saliency, Hou 2023"
+POSITIONS = 2048  # how many positions, over layers and rows, go through the head at once
+
+
+@dataclass(frozen=True)
+class FeatureScore:
+    """Scores α^l of a layer's features (Algorithm 1, line 3) and how they are put together (g)."""
+
+    needs: frozenset[str]
+    scores: Callable[[Trace, int], Tensor]  # layer l → α (b, n, d), or (b, n, 1) where features are summed already
+    aggregate: Callable[[Tensor], Tensor]  # g without its ReLU: (b, ·, d) → (b, ·)
+    signed: bool  # whether g ends in a ReLU
+
+
+def grad_cam_features(trace: Trace, layer: int) -> Tensor:
+    """α = ∂y/∂X^l ⊙ X^l (eq. 1), its features summed at once: g(Σ_j D_tj α_j) is linear up to the ReLU."""
+    summed: Tensor = torch.linalg.vecdot(trace.hidden[layer], trace.hidden_grad[layer])
+    return summed[..., None]
+
+
+def simple_features(trace: Trace, layer: int) -> Tensor:
+    """α = ∂loss/∂X^l divided by its ℓ1 norm over the text ("Simple" of AllenNLP Interpret, appendix A.2.1)."""
+    grad = trace.hidden_loss_grad[layer]
+    total = grad.abs().sum((1, 2), keepdim=True)
+    return grad / total.clamp(min=torch.finfo(grad.dtype).tiny)
+
+
+FEATURE_SCORES = {
+    "grad-cam": FeatureScore(frozenset({"hidden", "hidden.grad"}), grad_cam_features, lambda a: a.sum(-1), True),
+    "simple": FeatureScore(
+        frozenset({"hidden", "hidden.grad:log-probability"}), simple_features, lambda a: a.abs().sum(-1), False
+    ),
+}
+# options with which a method's `layers` belong to the outputs X^l of the layers
+LAYER_OPTIONS: dict[str, dict[str, Any]] = {"attcat": {"variant": "paper"}}
+
+
+def feature_score(decode: str) -> FeatureScore:
+    """The feature score called `decode`: one of FEATURE_SCORES, or any registered method that has `layers`."""
+    if decode in FEATURE_SCORES:
+        return FEATURE_SCORES[decode]
+    other, options = get_method(decode), LAYER_OPTIONS.get(decode, {})
+    kept: list[Tensor] = []  # the method runs once, whatever number of layers is decoded
+
+    def scores(trace: Trace, layer: int) -> Tensor:
+        """A row of the method's layers: L + 1 rows are X^0 … X^L, L rows X^1 … X^L."""
+        if not kept:
+            found = other(trace, **other.check(options)).layers
+            if found is None:
+                raise InputError(f"decode={decode!r}: this method gives no score per layer.")
+            kept.append(found)
+        rows = kept[0]
+        index = layer - (len(trace.hidden) - rows.shape[1])
+        if index < 0:
+            raise InputError(f"decode={decode!r} has no score for layer 0 (the embeddings); choose 1 or more.")
+        return rows[:, index, :, None]
+
+    return FeatureScore(other.needs(options) | {"hidden"}, scores, lambda a: a.sum(-1), True)
+
+
+def decoded_needs(decode: str, **_: Any) -> frozenset[str]:
+    return feature_score(decode).needs | {"lm-head"}
+
+
+@method("decoded-grad-cam", needs=decoded_needs, family="decoded", paper=f"{PAPER}, eq. 6, Algorithm 1")
+def decoded_grad_cam(
+    trace: Trace,
+    *,
+    layer: int | str = "auto",
+    tau: int | None = None,
+    relu: str | None = "sum",
+    lm_head: Any = None,
+    decode: str = "grad-cam",
+) -> Attribution:
+    """Grad-CAM of a hidden layer, decoded onto the input's tokens: s_t = ReLU(Σ_j D[t, j] Σ_d (∂y/∂X^l ⊙ X^l)[j]).
+
+    layer: 0 (embeddings) … L; "auto" (default) is round(0.55·L), the paper's best layers 6 and 7 of 12; "all" fills
+        `Explanation.layers` with layers 1 … L from one trace, and scores are those of "auto".
+    tau: keep only the `tau` likeliest input tokens of each position; None keeps all. Ties go to the earlier token.
+    relu: "sum" applies ReLU to the sum over positions (eq. 6), "each" to every summand (Algorithm 1, line 9, as printed);
+        None leaves it out, for signed scores.
+    lm_head: None (the checkpoint's own head; for embedded models that of masked-lm), a model's name or directory, a live
+        model, or a module from hidden states to logits. In pre-norm decoders the head starts with the final norm.
+    decode: the feature score: "grad-cam", "simple", or a method that has `layers` ("attcat", "cat", …).
+    """
+    return decoded(trace, layer, tau, relu, lm_head, decode)
+
+
+@method("decoded-simple", needs=decoded_needs, family="decoded", paper=f"{PAPER}, A.2.1")
+def decoded_simple(
+    trace: Trace,
+    *,
+    layer: int | str = "auto",
+    tau: int | None = None,
+    relu: str | None = "sum",
+    lm_head: Any = None,
+    decode: str = "simple",
+) -> Attribution:
+    """ "Simple" of a hidden layer, decoded: s_t = ‖Σ_j D[t, j] ∂loss/∂X^l_j‖₁, gradients scaled to ℓ1 norm 1 over the text.
+
+    There is no ReLU here: relu="sum" takes the ℓ1 norm of the sum over positions (eq. 6), "each" of every summand
+    (Algorithm 1). Other options as for decoded-grad-cam.
+    """
+    return decoded(trace, layer, tau, relu, lm_head, decode)
+
+
+def decoded(
+    trace: Trace, layer: int | str, tau: int | None, relu: str | None, lm_head: Any, decode: str
+) -> Attribution:
+    if relu not in ("sum", "each", None):
+        raise UnknownName("relu", str(relu), ["sum", "each", "None"])
+    if tau is not None and (isinstance(tau, bool) or not isinstance(tau, int) or tau < 1):
+        raise InputError(f"tau={tau!r}: give how many tokens each position may count for (1 or more), or None for all.")
+    depth = len(trace.hidden) - 1
+    chosen, wanted = choose_layers(layer, depth)
+    feature, head = feature_score(decode), trace.lm_head(lm_head)
+    first = first_occurrence(trace)
+    found = []
+    for group in in_groups(wanted, max(1, POSITIONS // trace.input_ids.numel())):
+        hidden = torch.stack([trace.hidden[i] for i in group])  # (layer, b, n, d)
+        logp = head.log_probabilities(hidden, trace.input_ids)  # (layer, b, n position, n token)
+        for number, index in enumerate(group):
+            weights = token_weights(logp[number], first, trace.valid, tau)
+            found.append(decode_layer(weights, feature.scores(trace, index), feature, relu).gather(1, first))
+    facts = {"layer": layer if layer == "all" else chosen, "lm_head": head.name}
+    if layer == "all":
+        return Attribution(found[wanted.index(chosen)], torch.stack(found, 1), {**facts, "scores_of_layer": chosen})
+    return Attribution(found[0], options=facts)
+
+
+def choose_layers(layer: int | str, depth: int) -> tuple[int, list[int]]:
+    """The layer whose scores are given, and those to compute.
+
+    >>> choose_layers("auto", 12), choose_layers(-1, 12)
+    ((7, [7]), (12, [12]))
+    """
+    auto = max(1, round(0.55 * depth))
+    if layer == "all":
+        return auto, list(range(1, depth + 1))
+    if layer == "auto":
+        return auto, [auto]
+    if isinstance(layer, str):
+        raise InputError(f"layer={layer!r}: give 0 (the embeddings) to {depth}, 'auto' or 'all'.")
+    check_layer(layer, depth)
+    index = layer % (depth + 1)
+    return index, [index]
+
+
+def in_groups(items: Sequence[int], size: int) -> list[Sequence[int]]:
+    return [items[i : i + size] for i in range(0, len(items), size)]
+
+
+def first_occurrence(trace: Trace) -> Tensor:
+    """Where each token occurs for the first time in its row: (b, n)."""
+    same = trace.input_ids[:, :, None] == trace.input_ids[:, None, :]
+    return same.int().argmax(-1)
+
+
+def token_weights(logp: Tensor, first: Tensor, valid: Tensor, tau: int | None) -> Tensor:
+    """D[t, j] with the τ largest entries of each column j kept; rows of repeated tokens are 0. (b, n token, n position)"""
+    positions = torch.arange(valid.shape[1], device=valid.device)
+    distinct = (first == positions) & valid  # (b, n)
+    weights = logp.transpose(1, 2).exp() * distinct[:, :, None]
+    if tau is None:
+        return weights
+    order = weights.masked_fill(~distinct[:, :, None], -1).argsort(dim=1, descending=True, stable=True)
+    kept = torch.zeros_like(weights).scatter_(1, order[:, :tau], 1.0)
+    return weights * kept
+
+
+def decode_layer(weights: Tensor, alpha: Tensor, feature: FeatureScore, relu: str | None) -> Tensor:
+    """s_t = g(Σ_j D[t, j] α_j), or Σ_j g(D[t, j] α_j) = Σ_j D[t, j] g(α_j) as D ≥ 0: (b, n)."""
+
+    def g(values: Tensor) -> Tensor:
+        summed = feature.aggregate(values)
+        return summed.clamp(min=0) if feature.signed and relu is not None else summed
+
+    if relu == "each":
+        return (weights @ g(alpha)[..., None]).squeeze(-1)
+    return g(weights @ alpha.to(weights.dtype))

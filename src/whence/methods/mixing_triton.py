@@ -1,0 +1,111 @@
+"""ℓ1 distances ‖goal_i − Σ_h A_h[i, j] U_h[j]‖₁ on CUDA, in one fused pass.
+
+One program takes BQ queries and BK keys of one row. For BD features at a time it keeps the queries' goals in registers, and for
+each key multiplies (BQ, H) weights with (H, BD) vectors, subtracts, takes absolute values and sums: the (n, n, d) parts never
+leave the chip. Imported only where CUDA and Triton are there; distances.l1_blocked is the reference it is tested against.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+QUERIES, KEYS, FEATURES = 64, 16, 128
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _l1_kernel(  # type: ignore[no-untyped-def]
+    weights,  # (row, query, key, head), heads contiguous
+    vectors,  # (row, key, head, feature), features contiguous
+    goal,  # (row, query, feature), features contiguous
+    out,  # (row, query, key), keys contiguous
+    n,
+    w_row,
+    w_query,
+    w_key,
+    v_row,
+    v_key,
+    v_head,
+    g_row,
+    g_query,
+    o_row,
+    o_query,
+    d: tl.constexpr,
+    H: tl.constexpr,
+    HP: tl.constexpr,  # H rounded up to what tl.dot takes
+    BQ: tl.constexpr,
+    BK: tl.constexpr,
+    BD: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    row = tl.program_id(2).to(tl.int64)  # offsets of long texts and large batches outgrow 32 bits
+    queries = tl.program_id(0) * BQ + tl.arange(0, BQ)
+    first_key = tl.program_id(1) * BK
+    heads = tl.arange(0, HP)
+    columns = tl.arange(0, BK)
+    at_queries = queries.to(tl.int64)
+    total = tl.zeros((BQ, BK), dtype=tl.float32)
+    for start in range(0, d, BD):
+        features = start + tl.arange(0, BD)
+        away = tl.load(
+            goal + row * g_row + at_queries[:, None] * g_query + features[None, :],
+            mask=(queries < n)[:, None] & (features < d)[None, :],
+            other=0.0,
+        )
+        for k in range(BK):
+            key = (first_key + k).to(tl.int64)
+            some = tl.load(
+                weights + row * w_row + at_queries[:, None] * w_query + key * w_key + heads[None, :],
+                mask=(queries < n)[:, None] & (heads < H)[None, :] & (key < n),
+                other=0.0,
+            )
+            vector = tl.load(
+                vectors + row * v_row + key * v_key + heads[:, None] * v_head + features[None, :],
+                mask=(heads < H)[:, None] & (features < d)[None, :] & (key < n),
+                other=0.0,
+            )
+            part = tl.dot(some, vector, input_precision=PRECISION)
+            total += tl.where(columns[None, :] == k, tl.sum(tl.abs(part - away), axis=1)[:, None], 0.0)
+    keys = first_key + columns
+    tl.store(
+        out + row * o_row + at_queries[:, None] * o_query + keys[None, :],
+        total,
+        mask=(queries < n)[:, None] & (keys < n)[None, :],
+    )
+
+
+def l1_fused(attention: Tensor, vectors: Tensor, goal: Tensor, precision: str = "ieee") -> Tensor:
+    """attention (b, H, n, n), vectors (b, n, H, d), goal (b, n, d), all float32 → (b, n, n).
+
+    precision: how tl.dot multiplies. "ieee" is float32 itself; "tf32x3", on tensor cores with nearly its accuracy, was slower
+    on an H200; plain "tf32" misses 1e-4.
+    """
+    b, heads, n, _ = attention.shape
+    d = goal.shape[-1]
+    weights = attention.permute(0, 2, 3, 1).contiguous()  # (b, query, key, H): one short run of memory per pair
+    vectors = vectors if vectors.stride(-1) == 1 else vectors.contiguous()
+    goal = goal.contiguous()
+    out = torch.empty((b, n, n), dtype=torch.float32, device=attention.device)
+    grid = (triton.cdiv(n, QUERIES), triton.cdiv(n, KEYS), b)
+    _l1_kernel[grid](
+        weights,
+        vectors,
+        goal,
+        out,
+        n,
+        *weights.stride()[:3],
+        *vectors.stride()[:3],
+        *goal.stride()[:2],
+        *out.stride()[:2],
+        d=d,
+        H=heads,
+        HP=max(16, triton.next_power_of_2(heads)),
+        BQ=QUERIES,
+        BK=KEYS,
+        BD=FEATURES,
+        PRECISION=precision,
+        num_warps=4,
+    )
+    return out

@@ -1,0 +1,23 @@
+"""What whence knows of architectures: where the layers are, how long a text may be, which ids are special."""
+
+from whence.models.facts import is_causal, max_length, pad_id, special_ids, type_vocab_size, vocab_size
+from whence.models.layers import layers_of, uses_attention_interface
+from whence.models.specs import SPECS, Spec, add_spec, spec_of
+from whence.models.untouched import lock_of, untouched
+
+__all__ = [
+    "SPECS",
+    "Spec",
+    "add_spec",
+    "is_causal",
+    "layers_of",
+    "lock_of",
+    "max_length",
+    "pad_id",
+    "spec_of",
+    "special_ids",
+    "type_vocab_size",
+    "untouched",
+    "uses_attention_interface",
+    "vocab_size",
+]

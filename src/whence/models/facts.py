@@ -1,0 +1,63 @@
+"""Facts read off a config, a tokenizer or an embedding table, the same way for every architecture."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+NO_LIMIT = 1_000_000  # tokenizers without a limit of their own report a number far above this
+
+
+def position_offset(model: PreTrainedModel) -> int:
+    """RoBERTa and its kin number positions from padding_idx + 1, so that many rows of the table are never used."""
+    for name, module in model.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
+            return 0 if module.padding_idx is None else module.padding_idx + 1
+    return 0
+
+
+def max_length(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None) -> int:
+    """The longest row the model can read, special tokens included."""
+    limits = [NO_LIMIT]
+    positions = getattr(model.config, "max_position_embeddings", None)
+    if isinstance(positions, int) and positions > 0:
+        limits.append(positions - position_offset(model))
+    if tokenizer is not None and 0 < tokenizer.model_max_length < NO_LIMIT:
+        limits.append(int(tokenizer.model_max_length))
+    return min(limits)
+
+
+def special_ids(config: PretrainedConfig, tokenizer: PreTrainedTokenizerBase | None) -> frozenset[int]:
+    """Ids that frame a text ([CLS], [SEP], <s>, </s>, padding); [MASK] and [UNK] stand for words and are not among them."""
+    names = ("cls_token_id", "sep_token_id", "bos_token_id", "eos_token_id", "pad_token_id")
+    source: Any = config if tokenizer is None else tokenizer
+    found: set[int] = set()
+    for name in names:
+        value = getattr(source, name, None)
+        found.update(value if isinstance(value, list) else [] if value is None else [value])
+    return frozenset(found)
+
+
+def pad_id(config: PretrainedConfig) -> int | None:
+    """The id the *model* takes for padding (decoder classifiers look for it); None if it has none."""
+    value = getattr(config.get_text_config(), "pad_token_id", None)
+    return value if isinstance(value, int) and value >= 0 else None
+
+
+def vocab_size(model: PreTrainedModel) -> int:
+    embeddings: Any = model.get_input_embeddings()
+    return int(embeddings.weight.shape[0])
+
+
+def type_vocab_size(config: PretrainedConfig) -> int:
+    """How many segment ids the model tells apart; 0 or 1 means that it is not given any."""
+    return int(getattr(config, "type_vocab_size", 0) or 0)
+
+
+def is_causal(model: PreTrainedModel) -> bool:
+    """Decoders: the classification head reads the last token. Told from the head, which only decoders call `score`."""
+    return isinstance(getattr(model, "score", None), nn.Module) or type(model).__name__.endswith(
+        ("ForCausalLM", "LMHeadModel")
+    )

@@ -1,0 +1,33 @@
+"""Find a model's transformer layers without a table of architectures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+from transformers import PreTrainedModel
+
+
+def layers_of(model: PreTrainedModel) -> list[nn.Module]:
+    """The layer modules, in order; one module may serve several layers (ALBERT). Empty if they cannot be told.
+
+    transformers 5 declares the class of a layer (`_can_record_outputs`); older model files keep them in the one
+    ModuleList that is as long as the config says the model is deep.
+    """
+    for module in model.modules():
+        declared: Any = getattr(type(module), "_can_record_outputs", None) or {}
+        kind = declared.get("hidden_states")
+        if isinstance(kind, type):
+            found = [m for m in module.modules() if isinstance(m, kind)]
+            if found:
+                return found
+    depth = getattr(model.config, "num_hidden_layers", None)
+    for module in model.modules():
+        if isinstance(module, nn.ModuleList) and len(module) == depth:
+            return list(module)
+    return []
+
+
+def uses_attention_interface(model: PreTrainedModel) -> bool:
+    """Whether every attention layer goes through transformers' `AttentionInterface` (seam 1)."""
+    return bool(getattr(model, "_supports_attention_backend", False))

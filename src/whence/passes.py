@@ -1,0 +1,64 @@
+"""Which forwards a call costs: one for all methods, and a further one per rule set beyond the first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from whence.registry import Method
+from whence.trace import Recording, RelevancePass, Trace, rule_set
+
+Plan = Mapping[str, tuple[Method, dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class ForwardPass:
+    """The methods that share one forward, which is ready for relevance by `rules` (None: plain)."""
+
+    plan: Plan
+    rules: str | None
+    precise: bool = False
+
+    def dtype(self, own: torch.dtype) -> torch.dtype | None:
+        """What to run a model of dtype `own` in: its own, but relevance is never divided in half precision."""
+        if self.precise:
+            return torch.float64
+        if self.rules is not None and rule_set(self.rules).carries == "relevance":
+            return torch.promote_types(own, torch.float32)
+        return None
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset[str]().union(*(m.needs(o) for m, o in self.plan.values()))
+
+    def traces(self, recording: Recording, target: Tensor, *, last: bool) -> dict[str, Trace]:
+        """What each method sees: one backward of gradients for all, and one of relevance per distinct request."""
+        requests: dict[RelevancePass, list[str]] = {}
+        for name, (method, options) in self.plan.items():
+            wanted = method.relevance(options)
+            if wanted is not None:
+                requests.setdefault(wanted, []).append(name)
+        plain = recording.toward(target, last=last and not requests)
+        traces = dict.fromkeys(self.plan, plain)
+        for number, (wanted, names) in enumerate(requests.items(), start=1):
+            needs = frozenset[str]().union(*(self.plan[n][0].needs(self.plan[n][1]) for n in names))
+            final = last and number == len(requests)
+            traces |= dict.fromkeys(names, recording.with_relevance(plain, wanted, needs, last=final))
+        return traces
+
+
+def forward_passes(plan: Plan) -> list[ForwardPass]:
+    """Methods grouped by rule set and precision; those that need no relevance ride along, but not in another precision."""
+    groups: dict[tuple[str | None, bool], dict[str, tuple[Method, dict[str, Any]]]] = {}
+    for name, (method, options) in plan.items():
+        wanted = method.relevance(options)
+        key = (wanted.rules, wanted.precise) if wanted else (None, False)
+        groups.setdefault(key, {})[name] = (method, options)
+    host = next((key for key in groups if key[0] is not None and not key[1]), None)
+    if host is not None and (None, False) in groups:
+        groups[host] = {**groups.pop((None, False)), **groups[host]}
+    return [ForwardPass(methods, rules, precise) for (rules, precise), methods in groups.items()]

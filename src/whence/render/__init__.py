@@ -1,0 +1,1 @@
+"""Show an explanation: terminal, HTML, figures. One visual language: blue for the target, red against it."""

@@ -1,0 +1,172 @@
+"""Operations whose backward carries gradients or relevance, as the run they belong to says at the moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd import Function
+
+from whence.trace.gates import Gates, HeadParts
+from whence.trace.rules import RuleSet, Weights
+
+
+class Carry(Enum):
+    """What backwards carry at the moment."""
+
+    GRADIENT = "gradient"
+    RELEVANCE = "relevance"
+
+
+@dataclass(frozen=True)
+class RelevancePass:
+    """One backward of relevance: by which rules, and through which heads (None: all of them).
+
+    precise: computed in float64 whatever the model's dtype. Relevance divides by sums that may be near 0, and read as it is
+    (not weighed by a gradient) it does not stand float32; see docs/decisions on the precision of relevance.
+    """
+
+    rules: str
+    heads: HeadParts | None = None
+    precise: bool = False
+
+
+@dataclass
+class Run:
+    """What the functions of one traced forward share."""
+
+    rules: RuleSet
+    model: nn.Module
+    rows: int  # of the batch
+    gradients: bool = True  # whether backwards of true gradients will come too
+    carry: Carry = Carry.GRADIENT
+    weights: Weights = field(default_factory=Weights)
+    opaque: int = 0  # how many composite modules we are inside of
+    gates: Gates = field(default_factory=Gates)
+
+    @property
+    def relevance(self) -> bool:
+        return self.carry is Carry.RELEVANCE
+
+    @contextmanager
+    def carrying(self, heads: HeadParts | None) -> Iterator[None]:
+        """Backwards inside the block carry relevance, through these heads."""
+        self.carry, self.gates.heads = Carry.RELEVANCE, heads
+        try:
+            yield
+        finally:
+            self.carry, self.gates.heads = Carry.GRADIENT, None
+
+
+# ctx is untyped in torch; every backward returns one entry per argument of its forward.
+
+
+class Linear(Function):
+    """z = x Wᵀ + b."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, run: Run) -> Tensor:
+        z = F.linear(x, weight, bias)
+        ctx.run, ctx.weight, ctx.bias = run, weight, bias
+        ctx.save_for_backward(x, z)
+        return z
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        run: Run = ctx.run
+        if not run.relevance or run.rules.linear is None:
+            return grads[0] @ ctx.weight, None, None, None
+        x, z = ctx.saved_tensors
+        return run.rules.linear(x, ctx.weight, z, ctx.bias, grads[0], run.weights), None, None, None
+
+
+class Binary(Function):
+    """z = f(a, b) of two traced operands; `kind` names the rule."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor, kind: str, run: Run) -> Tensor:
+        z = a @ b if kind == "product" else a * b if kind == "gate" else a + b
+        ctx.run, ctx.kind = run, kind
+        ctx.save_for_backward(a, b, z)
+        return z
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (r,) = grads
+        a, b, z = ctx.saved_tensors
+        rule = getattr(ctx.run.rules, ctx.kind) if ctx.run.relevance else None
+        if rule is not None:
+            ra, rb = rule(a, b, z, r)
+        elif ctx.kind == "product":
+            ra, rb = r @ b.mT, a.mT @ r
+        elif ctx.kind == "gate":
+            ra, rb = r * b, r * a
+        else:
+            ra, rb = r, r
+        return ra.sum_to_size(a.shape), rb.sum_to_size(b.shape), None, None
+
+
+class Constant(Function):
+    """z = f(x, a constant): relevance stays whole on the traced operand, summed where x was broadcast."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, factor: Tensor | float | None, call: Callable[[], Tensor], run: Run) -> Tensor:
+        ctx.run, ctx.factor, ctx.shape = run, factor, x.shape
+        return call()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (r,) = grads
+        whole = ctx.run.relevance and ctx.run.rules.carries == "relevance"
+        if not whole and ctx.factor is not None:
+            r = r * ctx.factor
+        return r.sum_to_size(ctx.shape), None, None, None
+
+
+class Unary(Function):
+    """y = f(x), kept as a small graph of its own so that the true gradient is at hand too."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, inner: Tensor, y: Tensor, rule: Callable[..., Tensor], run: Run) -> Tensor:
+        ctx.run, ctx.inner, ctx.y, ctx.rule = run, inner, y, rule
+        return y.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        if ctx.run.relevance:
+            return ctx.rule(ctx.inner.detach(), ctx.y.detach(), grads[0]), None, None, None, None
+        (found,) = torch.autograd.grad(ctx.y, ctx.inner, grads[0], retain_graph=True)
+        return found, None, None, None, None
+
+
+class Share(Function):
+    """x itself; a coefficient is scaled on its way back (the uniform rule around a fused kernel)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, share: float, run: Run) -> Tensor:
+        ctx.run, ctx.share = run, share
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        return grads[0] * ctx.share if ctx.run.relevance else grads[0], None, None
+
+
+def apply(function: Any, *args: Any) -> Any:
+    """`Function.apply`, which torch leaves untyped."""
+    return function.apply(*args)
+
+
+def leaf(x: Tensor, run: Run) -> Tensor:
+    """The same values, at the bottom of a new graph; of none where no gradient will be asked for, which is faster."""
+    return x.detach().requires_grad_(run.gradients)
+
+
+def is_traced(x: object) -> bool:
+    return isinstance(x, Tensor) and x.requires_grad

@@ -1,0 +1,325 @@
+"""Run the unmodified model once and keep, in the graph, what the methods asked for."""
+
+from __future__ import annotations
+
+import inspect
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from whence.errors import ModelError, NotSupported
+from whence.inputs import Batch
+from whence.models import layers_of, untouched, uses_attention_interface
+from whence.models.lm_head import LMHead
+from whence.tasks import Task
+from whence.trace.attention import NAME, AttentionTape, ValueTape
+from whence.trace.blocks import Block, LayerRun, layer_runs, make_blocks
+from whence.trace.operations import RelevancePass, Run
+from whence.trace.relevance import relevance_ready
+from whence.trace.rules import rule_set
+from whence.trace.trace import Tensors, Trace
+
+
+@dataclass
+class Recording:
+    """One forward pass of a batch, still in the graph; `toward` adds the backward for a target."""
+
+    batch: Batch
+    needs: frozenset[str]
+    readout: Tensor  # (b,)
+    logits: Tensor  # (b, targets), in the graph
+    log_probabilities: Tensor | None  # (b, targets), in the graph
+    attention: list[Tensor]
+    hidden: list[Tensor]
+    embeddings: list[Tensor]
+    blocks: tuple[Block, ...] | None = None
+    lm_heads: Mapping[Any, LMHead] | None = None
+    run: Run | None = None  # the forward ran ready to carry relevance
+
+    def toward(self, target: Tensor, *, last: bool = True) -> Trace:
+        """The trace that explains logit `target` (b,) of each row. `last` frees the graph: no further target follows."""
+        recorded: dict[str, Tensors] = {}
+        inputs = self._inputs_of_logit()
+        more = self._inputs_of_log_probability()
+        if inputs:
+            flat = [t for tensors in inputs.values() for t in tensors]
+            grads = iter(gradients(pick(self.logits, target).sum(), flat, keep=bool(more) or not last))
+            recorded |= {need: [next(grads) for _ in tensors] for need, tensors in inputs.items()}
+        if more:
+            if self.log_probabilities is None:
+                raise NotSupported(
+                    "this model answers with a number, not with probabilities: use of='logit' with gradient, or a method "
+                    "that explains the logit (gradient-x-input, attcat, …)."
+                )
+            scalar = pick(self.log_probabilities, target).sum()
+            flat = [t for tensors in more.values() for t in tensors]
+            grads = iter(gradients(scalar, flat, keep=not last))
+            recorded |= {need: [next(grads) for _ in tensors] for need, tensors in more.items()}
+        for name, tensors in (("attention", self.attention), ("hidden", self.hidden), ("embeddings", self.embeddings)):
+            if name in self.needs:
+                recorded[name] = [t.detach() for t in tensors]
+        probability = None
+        if self.log_probabilities is not None:
+            probability = pick(self.log_probabilities.detach(), target).exp()
+        return Trace(
+            valid=self.batch.valid,
+            lengths=self.batch.lengths,
+            input_ids=self.batch.input_ids,
+            readout=self.readout,
+            target=target,
+            logits=self.logits.detach(),
+            probability=probability,
+            recorded=neutral_padding(recorded, self.batch.valid),
+            layer_blocks=self.blocks,
+            lm_heads=self.lm_heads,
+        )
+
+    def with_relevance(self, trace: Trace, wanted: RelevancePass, needs: frozenset[str], *, last: bool) -> Trace:
+        """`trace` with the relevance that `needs` name, from one more backward: a one-hot 1 at the target's logit."""
+        inputs: dict[str, list[Tensor]] = {}
+        if "attention.relevance" in needs:
+            inputs["attention.relevance"] = self.attention
+        elif "attention.relevance:last" in needs:
+            inputs["attention.relevance"] = self.attention[-1:]
+        if "hidden.relevance" in needs:
+            inputs["hidden.relevance"] = self.hidden
+        assert self.run is not None
+        flat = [t for tensors in inputs.values() for t in tensors]
+        if wanted.heads is not None:
+            wanted.heads.check(self.attention, self.run.gates.layers)
+        with self.run.carrying(wanted.heads):
+            found = gradients(pick(self.logits, trace.target).sum(), flat, keep=not last)
+        if self.run.rules.carries == "coefficient":
+            found = [c * t.detach() for c, t in zip(found, flat, strict=True)]
+        relevances = iter(found)
+        recorded: dict[str, Tensors] = {need: [next(relevances) for _ in tensors] for need, tensors in inputs.items()}
+        return replace(trace, recorded={**trace.recorded, **neutral_padding(recorded, self.batch.valid)})
+
+    def _inputs_of_logit(self) -> dict[str, list[Tensor]]:
+        """Which tensors the gradient of the logit is wanted for."""
+        inputs: dict[str, list[Tensor]] = {}
+        if "attention.grad" in self.needs:
+            inputs["attention.grad"] = self.attention
+        elif "attention.grad:last" in self.needs:
+            inputs["attention.grad"] = self.attention[-1:]
+        if "hidden.grad" in self.needs:
+            inputs["hidden.grad"] = self.hidden
+        if "embeddings.grad" in self.needs:
+            inputs["embeddings.grad"] = self.embeddings
+        return inputs
+
+    def _inputs_of_log_probability(self) -> dict[str, list[Tensor]]:
+        """Which tensors the gradient of log p is wanted for."""
+        known = {"embeddings": self.embeddings, "hidden": self.hidden}
+        wanted = {f"{name}.grad:log-probability": tensors for name, tensors in known.items()}
+        return {need: tensors for need, tensors in wanted.items() if need in self.needs}
+
+
+def pick(values: Tensor, target: Tensor) -> Tensor:
+    """values[b, target[b]]."""
+    return values.gather(-1, target[:, None]).squeeze(-1)
+
+
+def gradients(scalar: Tensor, inputs: list[Tensor], *, keep: bool) -> list[Tensor]:
+    """∂scalar/∂inputs; rows do not mix, so the sum over the batch gives every row its own gradient."""
+    found = torch.autograd.grad(scalar, inputs, retain_graph=keep, allow_unused=True)
+    return [torch.zeros_like(x) if g is None else g for g, x in zip(found, inputs, strict=True)]
+
+
+def neutral_padding(recorded: dict[str, Tensors], valid: Tensor) -> dict[str, Tensors]:
+    """At least float32 everywhere, and zeros wherever a padded token takes part."""
+    tokens, pairs = valid[:, :, None], (valid[:, None, :, None] & valid[:, None, None, :])
+    padded = not bool(valid.all())
+
+    def clean(name: str, tensor: Tensor) -> Tensor:
+        tensor = tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+        if not padded:
+            return tensor
+        return tensor * (pairs if name.startswith("attention") else tokens)
+
+    return {name: [clean(name, t) for t in tensors] for name, tensors in recorded.items()}
+
+
+@contextmanager
+def record(
+    model: PreTrainedModel,
+    task: Task,
+    batch: Batch,
+    needs: frozenset[str],
+    rules: str | None = None,
+    dtype: torch.dtype | None = None,
+    lm_heads: Mapping[Any, LMHead] | None = None,
+) -> Iterator[Recording]:
+    """One forward of `batch`, with the model lent for as long as the block lasts; ready for relevance by `rules`, if any.
+
+    dtype: run with a copy of the weights in another dtype than the model's own; the model keeps its weights.
+    """
+    wants_attention = any(need.startswith(("attention", "blocks")) for need in needs)
+    # a rule set without a rule for the fused kernel needs the attention written out
+    wants_attention |= rules is not None and rule_set(rules).fused_attention is None
+    through_interface = uses_attention_interface(model)
+    implementation = (NAME if through_interface else "eager") if wants_attention else None
+    check_weights(model)
+    with untouched(model, attention=implementation, pad_id=batch.pad_id):
+        recording = forward(model, task, batch, needs, wants_attention, through_interface, rules, dtype)
+        recording.lm_heads = lm_heads
+        yield recording
+
+
+def forward(
+    model: PreTrainedModel,
+    task: Task,
+    batch: Batch,
+    needs: frozenset[str],
+    attention: bool,
+    through_interface: bool,
+    rules: str | None = None,
+    dtype: torch.dtype | None = None,
+) -> Recording:
+    embeddings: list[Tensor] = []
+    hidden: list[Tensor] = []
+    inputs = model_inputs(model, batch)
+    fall_back = attention and not through_interface
+    if fall_back:
+        inputs["output_attentions"] = True
+    with ExitStack() as stack:
+        backward = rules is not None or any(".grad" in need for need in needs)
+        stack.enter_context(torch.set_grad_enabled(backward))
+        if backward or any(need.startswith("embeddings") for need in needs):
+            stack.enter_context(leaf_embeddings(model, embeddings))
+        if any(need.startswith("hidden") for need in needs):
+            stack.enter_context(layer_states(model, hidden))
+        runs: list[LayerRun] = []
+        values: list[Tensor] = []
+        if "blocks" in needs:
+            stack.enter_context(layer_runs(model, runs))
+            values = stack.enter_context(ValueTape())
+        maps = stack.enter_context(AttentionTape())
+        run = None
+        if rules is not None:
+            gradients_too = any(".grad" in need for need in needs)
+            run = stack.enter_context(relevance_ready(model, rules, len(batch.input_ids), gradients_too))
+        if dtype is None or dtype == model.dtype:
+            output = model(**inputs)
+        else:
+            output = torch.func.functional_call(model, weights_in(model, dtype), (), inputs)
+    if fall_back:
+        maps = list(getattr(output, "attentions", None) or ())
+    if attention and not maps:
+        raise NotSupported(
+            f"{type(model).__name__} lets nobody see its attention; methods that read none still work: cat, grad-cam, "
+            "simple, gradient, gradient-x-input."
+        )
+    logits = task.logits(output, batch)
+    check_finite(logits)
+    blocks = make_blocks(model, runs, maps, values, batch.valid) if "blocks" in needs else None
+    return Recording(
+        batch=batch,
+        needs=needs,
+        readout=task.readout(batch, model.config),
+        logits=logits,
+        log_probabilities=task.log_probabilities(
+            logits.to(torch.promote_types(logits.dtype, torch.float32)), model.config
+        ),
+        attention=maps,
+        hidden=hidden,
+        embeddings=embeddings,
+        blocks=blocks,
+        run=run,
+    )
+
+
+def weights_in(model: nn.Module, dtype: torch.dtype) -> dict[str, Tensor]:
+    """Every floating-point parameter and buffer, converted."""
+    tensors = [*model.named_parameters(), *model.named_buffers()]
+    return {name: t.detach().to(dtype) for name, t in tensors if t.is_floating_point()}
+
+
+def model_inputs(model: PreTrainedModel, batch: Batch) -> dict[str, Any]:
+    inputs: dict[str, Any] = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
+    if batch.token_type_ids is not None:
+        inputs["token_type_ids"] = batch.token_type_ids
+    if "use_cache" in inspect.signature(model.forward).parameters:
+        inputs["use_cache"] = False
+    return inputs
+
+
+@contextmanager
+def leaf_embeddings(model: PreTrainedModel, kept: list[Tensor]) -> Iterator[None]:
+    """Make the word embeddings a leaf of the graph: what `inputs_embeds` would take, with the ids still seen by the model."""
+
+    def hook(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
+        leaf = output.detach()
+        if torch.is_grad_enabled():
+            leaf.requires_grad_(True)
+        kept.append(leaf)
+        return leaf
+
+    table: Any = model.get_input_embeddings()
+    handle = table.register_forward_hook(hook)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+@contextmanager
+def layer_states(model: PreTrainedModel, kept: list[Tensor]) -> Iterator[None]:
+    """Keep the input of every layer and the output of the last: X^0 … X^L, before any final norm."""
+    layers = layers_of(model)
+    if not layers:
+        raise NotSupported(
+            f"the layers of {type(model).__name__} cannot be told; methods that need none still work: raw-attention, rollout, "
+            "grads, attgrads, attention-gradcam, gae, simple, gradient, gradient-x-input."
+        )
+    output_of_last: list[Tensor] = []
+
+    def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        kept.append(args[0] if args else kwargs["hidden_states"])
+
+    def after(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        output_of_last[:] = [output[0] if isinstance(output, tuple) else output]
+
+    distinct = list(dict.fromkeys(layers))
+    handles = [m.register_forward_pre_hook(before, with_kwargs=True) for m in distinct]
+    handles += [m.register_forward_hook(after) for m in distinct]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+        kept += output_of_last
+
+
+def check_finite(logits: Tensor) -> None:
+    """NaN or infinite logits cannot be explained."""
+    if not bool(torch.isfinite(logits).all()):
+        raise ModelError(
+            "the model answered with logits that are not finite numbers, though its weights are: try dtype='float32'."
+        )
+
+
+_CHECKED: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
+
+
+def check_weights(model: nn.Module) -> None:
+    """Refuse NaN or infinite weights by name: fast attention kernels can turn them into finite, wrong logits.
+
+    Looks again only after a weight was written to.
+    """
+    stamp = hash(tuple((p.data_ptr(), p._version) for p in model.parameters()))
+    if _CHECKED.get(model) == stamp:
+        return
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if not bool(torch.isfinite(parameter.sum(dtype=torch.promote_types(parameter.dtype, torch.float32)))):
+                raise ModelError(
+                    f"the model cannot answer: its parameter {name!r} holds NaN or infinity; load it anew."
+                )
+    _CHECKED[model] = stamp

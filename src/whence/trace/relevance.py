@@ -1,0 +1,112 @@
+"""Seam 2: the unmodified forward under a function mode that makes every operation's backward able to carry relevance.
+
+One forward serves two kinds of backward over the same graph: `Carry.GRADIENT` gives true gradients, `Carry.RELEVANCE` what
+the rule set says. Autograd's own accumulation is the "clone" rule of LRP (what is used twice collects both relevances);
+views, transposes and selections route relevance like gradients. An operation that no rule covers is an error, never a
+silent wrong answer.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode, resolve_name
+
+from whence.errors import NotSupported
+from whence.trace.handlers import HANDLERS, ROUTES
+from whence.trace.operations import Run, Unary, apply, is_traced, leaf
+from whence.trace.rules import rule_set
+
+
+class RelevanceMode(TorchFunctionMode):
+    """Replaces operations on traced tensors (those that require grad) by those of `operations`."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__()
+        self.run = run
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if self.run.opaque or not torch.is_grad_enabled():
+            return func(*args, **kwargs)
+        handler = HANDLERS.get(func)
+        if handler is not None and any(map(is_traced, (*args, *kwargs.values()))):
+            result = handler(self.run, func, *positional(args, kwargs), **kwargs)
+            if result is NotImplemented:
+                raise uncovered(self.run, func)
+            return result
+        result = func(*args, **kwargs)
+        if func in ROUTES or not any(map(is_traced, result if isinstance(result, (tuple, list)) else [result])):
+            return result
+        raise uncovered(self.run, func)
+
+
+def positional(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """torch's first operands may come by name as well; taken out of `kwargs`."""
+    first = (kwargs.pop("input"),) if "input" in kwargs else ()
+    second = (kwargs.pop("other"),) if "other" in kwargs else ()
+    return (*first, *args, *second)
+
+
+def uncovered(run: Run, func: Any) -> NotSupported:
+    """Name the operation and the module it happened in."""
+    name = resolve_name(func) or getattr(func, "__name__", str(func))
+    return NotSupported(
+        f"the rule set {run.rules.name!r} has no rule for {name} in {calling_module(run.model)}; methods without relevance "
+        "still work (attcat, gae, gradient-x-input, …)."
+    )
+
+
+def calling_module(model: nn.Module) -> str:
+    """The innermost module whose code is running: its class, and its name in the model."""
+    names = {id(m): name for name, m in model.named_modules()}
+    frame = sys._getframe()
+    while frame is not None:
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, nn.Module) and id(owner) in names:
+            return f"{type(owner).__name__} {names[id(owner)] or '(the model itself)'!r}"
+        frame = frame.f_back  # type: ignore[assignment]
+    return type(model).__name__
+
+
+def is_composite(module: nn.Module) -> bool:
+    """Activations and root-mean-square norms written out in Python: one elementwise rule for the whole of them."""
+    return type(module).__module__ == "transformers.activations" or type(module).__name__.endswith("RMSNorm")
+
+
+@contextmanager
+def relevance_ready(model: nn.Module, rules: str, rows: int, gradients: bool = True) -> Iterator[Run]:
+    """Everything run inside the block can carry relevance backwards, and with `gradients` gradients too."""
+    run = Run(rule_set(rules), model, rows, gradients)
+    entered: list[tuple[Tensor, Tensor] | None] = []
+
+    def before(module: nn.Module, args: tuple[Any, ...]) -> Any:
+        if run.opaque or not args or not is_traced(args[0]):
+            entered.append(None)  # nothing to do here, but keeps the stack in step
+            return args
+        inner = leaf(args[0], run)
+        entered.append((args[0], inner))
+        run.opaque += 1
+        return (inner, *args[1:])
+
+    def after(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
+        pair = entered.pop()
+        if pair is None:
+            return output
+        run.opaque -= 1
+        return apply(Unary, *pair, output, run.rules.elementwise, run)
+
+    modules = [m for m in model.modules() if is_composite(m)]
+    handles: list[Any] = [m.register_forward_pre_hook(before) for m in modules]
+    handles += [m.register_forward_hook(after) for m in modules]
+    try:
+        with RelevanceMode(run), run.gates:
+            yield run
+    finally:
+        for handle in handles:
+            handle.remove()

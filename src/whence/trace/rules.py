@@ -1,0 +1,284 @@
+"""Relevance rules: how an operation hands the relevance of its output down to its inputs. A rule set is a small table.
+
+Relevance R has the shape of the tensor it belongs to. Two ways of carrying it backwards are in use:
+
+* "relevance": a backward carries R itself; a linear layer divides by its output and multiplies by its input (sets
+  `deep-taylor`, `lrp`, `epsilon`).
+* "coefficient": a backward carries c with R = x ⊙ c, so that nothing is divided on the way (set `attnlrp`). An operation
+  whose entry is None then keeps its own gradient, which *is* the ε→0 rule.
+
+Every rule is per example: nothing is summed over the batch. Sources: Bach 2015 (LRP), Montavon 2017 (deep Taylor), Chefer
+2021 (CVPR, and its released code), Achtibat 2024 (AttnLRP).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from whence.errors import UnknownName
+
+STABILISER = 1e-9  # the released code's: added to every denominator, whatever its sign
+EPSILON = 1e-6  # of the ε rule, with the sign of the denominator
+
+Pair = tuple[Tensor, Tensor]
+
+
+@dataclass
+class Weights:
+    """|W|, W⁺ and W⁻ of every weight met, made once per trace."""
+
+    kept: dict[tuple[object, ...], Tensor] = field(default_factory=dict)
+
+    def get(self, kind: str, weight: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:
+        key = (kind, weight.data_ptr(), weight.shape, weight.stride())
+        if key not in self.kept:
+            self.kept[key] = make(weight)
+        return self.kept[key]
+
+    def absolute(self, weight: Tensor) -> Tensor:
+        return self.get("abs", weight, torch.abs)
+
+    def positive(self, weight: Tensor) -> Tensor:
+        return self.get("positive", weight, lambda w: w.clamp(min=0))
+
+    def negative(self, weight: Tensor) -> Tensor:
+        return self.get("negative", weight, lambda w: w.clamp(max=0))
+
+
+def safe_divide(a: Tensor, b: Tensor) -> Tensor:
+    """a / (b + 1e-9), and 0 where b is 0: as in the released code."""
+    return torch.where(b == 0, 0.0, a / (b + STABILISER))
+
+
+def epsilon_divide(a: Tensor, b: Tensor) -> Tensor:
+    """a / (b + ε·sign b), with sign 0 = 1."""
+    return a / torch.where(b < 0, b - EPSILON, b + EPSILON)
+
+
+def per_example(values: Tensor) -> Tensor:
+    """Sum over everything but the first axis, shaped to broadcast: (b, …) → (b, 1, …)."""
+    return values.sum(dim=tuple(range(1, values.dim())), keepdim=True)
+
+
+# ---- linear layers: z = x Wᵀ + b; x (…, in), W (out, in), z and R (…, out) ----------------------------------------------
+
+
+def linear_common(x: Tensor, weight: Tensor, z: Tensor, bias: Tensor | None, r: Tensor, weights: Weights) -> Tensor:
+    """R_x = x⁺ ⊙ (S W⁺) + x⁻ ⊙ (S W⁻), S = R / (x⁺W⁺ + x⁻W⁻): one denominator for both halves. Chefer 2021, eq. 4.
+
+    Of the four products of each direction two pairs are enough, and x Wᵀ is known from the forward:
+    x⁺W⁺ + x⁻W⁻ = ½(xW + |x||W|), and the same on the way back. Where every contribution is negative the halves cancel to
+    rounding noise, which counts as the 0 it stands for.
+    """
+    size, magnitude = x.abs(), weights.absolute(weight)
+    total = F.linear(size, magnitude)  # |x||W|
+    positive = total + z if bias is None else (total + z).sub_(bias)  # twice the denominator
+    noise = positive <= total.mul_(16 * torch.finfo(total.dtype).eps)
+    s = r.div(positive.add_(2 * STABILISER)).masked_fill_(noise, 0.0)
+    return (s @ weight).mul_(x).addcmul_(s @ magnitude, size)
+
+
+def linear_separate(x: Tensor, weight: Tensor, z: Tensor, bias: Tensor | None, r: Tensor, weights: Weights) -> Tensor:
+    """R_x = x⁺ ⊙ (S₁ W⁺) + x⁻ ⊙ (S₂ W⁻), S₁ = R / x⁺W⁺, S₂ = R / x⁻W⁻: each half has a denominator of its own.
+
+    As in Chefer's `layers_lrp`. An output fed by both halves hands its relevance to each of them, so that the sum is
+    kept only where inputs have one sign; `relevance_kept` tells.
+    """
+    result = torch.zeros_like(x)
+    for half, w in ((x.clamp(min=0), weights.positive(weight)), (x.clamp(max=0), weights.negative(weight))):
+        s = safe_divide(r, F.linear(half, w))
+        result.addcmul_(s @ w, half)
+    return result
+
+
+def linear_epsilon(x: Tensor, weight: Tensor, z: Tensor, bias: Tensor | None, r: Tensor, weights: Weights) -> Tensor:
+    """R_x = x ⊙ (S W), S = R / (z + ε·sign z); z includes the bias, which keeps its share. Bach 2015, eq. 58."""
+    return (epsilon_divide(r, z) @ weight).mul_(x)
+
+
+# ---- products of two traced operands --------------------------------------------------------------------------------------
+
+
+def product(a: Tensor, b: Tensor, z: Tensor, r: Tensor) -> Pair:
+    """z = a b: R_a = ½ a ⊙ (S bᵀ), R_b = ½ b ⊙ (aᵀ S), S = R / z; halved so that both together keep R."""
+    return split_product(a, b, safe_divide(r, z))
+
+
+def product_epsilon(a: Tensor, b: Tensor, z: Tensor, r: Tensor) -> Pair:
+    """The same with the ε rule's denominator."""
+    return split_product(a, b, epsilon_divide(r, z))
+
+
+def split_product(a: Tensor, b: Tensor, s: Tensor) -> Pair:
+    s = s * 0.5
+    return a * (s @ b.mT), b * (a.mT @ s)
+
+
+def product_coefficient(a: Tensor, b: Tensor, z: Tensor, c: Tensor) -> Pair:
+    """AttnLRP, eq. 13–14 (uniform rule): half of the gradient each."""
+    c = c * 0.5
+    return c @ b.mT, a.mT @ c
+
+
+def gate(a: Tensor, b: Tensor, z: Tensor, r: Tensor) -> Pair:
+    """Elementwise z = a ⊙ b (SwiGLU): half of R each."""
+    half = r * 0.5
+    return half, half
+
+
+def gate_coefficient(a: Tensor, b: Tensor, z: Tensor, c: Tensor) -> Pair:
+    half = c * 0.5
+    return half * b, half * a
+
+
+# ---- sums of two traced operands ------------------------------------------------------------------------------------------
+
+
+def addition(a: Tensor, b: Tensor, z: Tensor, r: Tensor) -> Pair:
+    """z = a + b: R_a = a ⊙ R/z, R_b = b ⊙ R/z."""
+    s = safe_divide(r, z)
+    return a * s, b * s
+
+
+def addition_rescaled(a: Tensor, b: Tensor, z: Tensor, r: Tensor) -> Pair:
+    """A skip connection: the rule above, then each branch scaled to |ΣR_a| / (|ΣR_a| + |ΣR_b|) of ΣR. Chefer 2021, eq. 11.
+
+    Sums run over one example's tokens and features; padded tokens carry no relevance and so do not count.
+    """
+    ra, rb = addition(a, b, z, r)
+    sum_a, sum_b, total = per_example(ra), per_example(rb), per_example(r)
+    both = sum_a.abs() + sum_b.abs()
+    return (
+        ra.mul_(safe_divide(safe_divide(sum_a.abs(), both) * total, sum_a)),
+        rb.mul_(safe_divide(safe_divide(sum_b.abs(), both) * total, sum_b)),
+    )
+
+
+def addition_epsilon(a: Tensor, b: Tensor, z: Tensor, r: Tensor) -> Pair:
+    s = epsilon_divide(r, z)
+    return a * s, b * s
+
+
+# ---- one input, one output ------------------------------------------------------------------------------------------------
+
+
+def identity(x: Tensor, y: Tensor, r: Tensor) -> Tensor:
+    """Activations, RMSNorm, softmax: R passes unchanged."""
+    return r
+
+
+def masked_softmax(x: Tensor, y: Tensor, r: Tensor) -> Tensor:
+    """Softmax passes R unchanged to x = scores + mask, and that sum hands it to the scores: R·x/x, with the stabiliser."""
+    return safe_divide(r, x) * x
+
+
+def masked_softmax_rescaled(x: Tensor, y: Tensor, r: Tensor) -> Tensor:
+    """The same under the rescaling of sums: the scores' share is all of ΣR."""
+    shared = masked_softmax(x, y, r)
+    return shared.mul_(safe_divide(per_example(r), per_example(shared)))
+
+
+def identity_coefficient(x: Tensor, y: Tensor, c: Tensor) -> Tensor:
+    """The same for coefficients: c_x = c y/x (AttnLRP eq. 9); also right for RMSNorm, where y/x is the detached scale."""
+    return y.div(x).nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0).mul_(c)
+
+
+def layer_norm_identity(x: Tensor, y: Tensor, r: Tensor, weight: Tensor | None, eps: float) -> Tensor:
+    return r
+
+
+def layer_norm_coefficient(x: Tensor, y: Tensor, c: Tensor, weight: Tensor | None, eps: float) -> Tensor:
+    """The gradient with the standard deviation held fixed: c_x = u − mean_d u, u = c γ/σ (AttnLRP §3.3.1, as in LXT)."""
+    _, _, rsigma = torch.native_layer_norm(x, x.shape[-1:], None, None, eps)  # (…, 1), an order faster than var()
+    u = (c if weight is None else c * weight) * rsigma
+    return u - u.mean(-1, keepdim=True)
+
+
+@dataclass(frozen=True)
+class RuleSet:
+    """One rule per kind of operation. None: the operation keeps its own gradient."""
+
+    name: str
+    about: str
+    carries: str  # "relevance" or "coefficient"
+    linear: Callable[[Tensor, Tensor, Tensor, Tensor | None, Tensor, Weights], Tensor] | None
+    product: Callable[[Tensor, Tensor, Tensor, Tensor], Pair]  # matrix product
+    gate: Callable[[Tensor, Tensor, Tensor, Tensor], Pair]  # elementwise product
+    skip: Callable[[Tensor, Tensor, Tensor, Tensor], Pair] | None  # a + b of two states
+    rotation: Callable[[Tensor, Tensor, Tensor, Tensor], Pair] | None  # a + b of one state's scaled parts (rotary)
+    elementwise: Callable[[Tensor, Tensor, Tensor], Tensor]  # activations, and norms that only rescale (RMSNorm)
+    layer_norm: Callable[[Tensor, Tensor, Tensor, Tensor | None, float], Tensor]
+    softmax: Callable[[Tensor, Tensor, Tensor], Tensor] | None
+    fused_attention: tuple[float, float, float] | None = None  # shares of the gradient of (q, k, v) in a fused kernel
+
+
+RULE_SETS = {
+    rules.name: rules
+    for rules in (
+        RuleSet(
+            "deep-taylor",
+            "positive contributions only, skip connections rescaled; keeps the sum of relevance (Chefer 2021)",
+            "relevance",
+            linear=linear_common,
+            product=product,
+            gate=gate,
+            skip=addition_rescaled,
+            rotation=addition,
+            elementwise=identity,
+            layer_norm=layer_norm_identity,
+            softmax=masked_softmax_rescaled,
+        ),
+        RuleSet(
+            "lrp",
+            "positive and negative inputs divided apart, no rescaling (Chefer's `layers_lrp`)",
+            "relevance",
+            linear=linear_separate,
+            product=product,
+            gate=gate,
+            skip=addition,
+            rotation=addition,
+            elementwise=identity,
+            layer_norm=layer_norm_identity,
+            softmax=masked_softmax,
+        ),
+        RuleSet(
+            "epsilon",
+            "plain proportions with an ε in the denominator; biases keep their share (Bach 2015)",
+            "relevance",
+            linear=linear_epsilon,
+            product=product_epsilon,
+            gate=gate,
+            skip=addition_epsilon,
+            rotation=addition_epsilon,
+            elementwise=identity,
+            layer_norm=layer_norm_identity,
+            softmax=identity,
+        ),
+        RuleSet(
+            "attnlrp",
+            "AttnLRP's rules as gradient × input: softmax by Taylor, products shared evenly (Achtibat 2024)",
+            "coefficient",
+            linear=None,
+            product=product_coefficient,
+            gate=gate_coefficient,
+            skip=None,
+            rotation=None,
+            elementwise=identity_coefficient,
+            layer_norm=layer_norm_coefficient,
+            softmax=None,
+            fused_attention=(0.25, 0.25, 0.5),
+        ),
+    )
+}
+
+
+def rule_set(name: str) -> RuleSet:
+    """The rule set called `name`, or an error that lists them."""
+    if name not in RULE_SETS:
+        raise UnknownName("rule set", str(name), RULE_SETS)
+    return RULE_SETS[name]

@@ -1,0 +1,14 @@
+"""Small trained models that come with the package, so that everything works offline the minute it is installed.
+
+One BERT base serves four tasks: each task is a LoRA adapter merged into it when loaded. How they were made is in
+``train/``; what they can and cannot do is in their cards.
+
+>>> from whence import zoo
+>>> zoo.names()
+['sentiment', 'topics', 'nli', 'qa', 'masked-lm', 'causal-lm']
+"""
+
+from whence.zoo.catalogue import ZooModel, card, models, names
+from whence.zoo.loading import export, head_mask, load, samples
+
+__all__ = ["ZooModel", "card", "export", "head_mask", "load", "models", "names", "samples"]

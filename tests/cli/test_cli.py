@@ -1,0 +1,148 @@
+"""The command line, in this process and once as a real one."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import whence
+from whence.cli import main
+
+TEXT = "it 's a charming and often affecting journey ."
+
+
+def run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: str, stdin: str = ""
+) -> tuple[int, str, str]:
+    monkeypatch.setattr(sys, "argv", ["whence", *words])
+    monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        try:
+            main()
+            code = 0
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    return lambda *words, stdin="": run(capsys, monkeypatch, *words, stdin=stdin)
+
+
+def test_explain_prints_prediction_and_words(cli) -> None:
+    code, out, _ = cli("explain", TEXT, "--top", "3")
+    assert code == 0
+    assert out.startswith("positive ")
+    assert "charming" in out
+    assert "\x1b" not in out
+    assert len(out.strip().split("\n")) == 5
+
+
+def test_json_is_to_dict(cli, sentiment: whence.Explainer) -> None:
+    code, out, _ = cli("explain", TEXT, "--format", "json", "--method", "gae", "--target", "negative")
+    assert code == 0
+    data = json.loads(out)
+    assert whence.Explanation.from_dict(data) == sentiment.explain(TEXT, "gae", "negative")
+    assert {"tokens", "scores", "target", "target_index", "probability", "method"} <= set(data)
+
+
+def test_several_methods_texts_and_targets_give_a_list(cli) -> None:
+    _, out, _ = cli(
+        "explain",
+        "-",
+        "--method",
+        "attcat",
+        "--method",
+        "gradient",
+        "--format",
+        "json",
+        stdin="good film\n\nbad film\n",
+    )
+    found = [(d["text"], d["method"]) for d in json.loads(out)]
+    assert found == [
+        ("good film", "attcat"),
+        ("good film", "gradient"),
+        ("bad film", "attcat"),
+        ("bad film", "gradient"),
+    ]
+    _, out, _ = cli("explain", TEXT, "--target", "all", "--format", "json")
+    assert [d["target"] for d in json.loads(out)] == ["negative", "positive"]
+    _, out, _ = cli(
+        "explain", TEXT, "--method", "attcat", "--target", "0", "--option", "variant=paper", "--format", "json"
+    )
+    data = json.loads(out)
+    assert (data["target"], data["options"]) == ("negative", {"variant": "paper"})
+
+
+def test_pairs(cli) -> None:
+    code, out, _ = cli("explain", "A man sleeps.", "--pair", "Nobody is awake.", "--model", "nli", "--format", "json")
+    assert code == 0
+    assert json.loads(out)["pair"] == "Nobody is awake."
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("explain", TEXT, "--method", "atcat"), "did you mean 'attcat'"),
+        (("explain", TEXT, "--model", "sentimnet"), "did you mean 'sentiment'"),
+        (("explain", TEXT, "--format", "xml"), "text, json"),
+        (("explain", ""), "is empty"),
+        (("explain", "-"), "stdin holds no text"),
+        (("explain", TEXT, "--target", "happy"), "negative, positive"),
+        (("explain", TEXT, "--target", "7"), "out of range"),
+        (("explain", TEXT, "--option", "variant"), "name=value"),
+        (("models", "--export", "nothing", "x"), "unknown"),
+    ],
+)
+def test_mistakes_are_one_sentence_and_status_2(cli, words: tuple[str, ...], says: str) -> None:
+    code, out, err = cli(*words)
+    assert code == 2
+    assert out == ""
+    assert says in err
+    assert err.startswith("whence: ")
+    assert "Traceback" not in err
+    assert err.count("\n") == 1
+
+
+def test_long_text_warns_on_stderr(cli) -> None:
+    code, out, err = cli("explain", "good " * 2000, "--format", "json")
+    assert code == 0
+    assert json.loads(out)["truncated"] is True
+    assert "were cut" in err
+
+
+def test_tables(cli) -> None:
+    _, out, _ = cli("methods")
+    assert [line.split("\t")[0] for line in out.strip().split("\n")] == [m["name"] for m in whence.methods()]
+    _, out, _ = cli("models")
+    assert out.startswith("sentiment\tsequence-classification\tnegative, positive")
+    _, out, _ = cli("--version")
+    assert out.strip() == f"whence {whence.__version__}"
+
+
+def test_export_writes_a_plain_directory(cli, tmp_path: Path, sentiment: whence.Explainer) -> None:
+    code, _, _ = cli("models", "--export", "sentiment", str(tmp_path / "model"))
+    assert code == 0
+    again = whence.load(tmp_path / "model")
+    np.testing.assert_allclose(again.explain(TEXT).scores, sentiment.explain(TEXT).scores, atol=1e-5)
+
+
+def test_as_a_real_process() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "whence", "explain", TEXT, "--format", "json"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout)["target"] == "positive"
+    assert done.stderr == ""

@@ -1,0 +1,37 @@
+"""Packing and words, whatever the lengths."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from whence.inputs.batching import pack, unused_id
+from whence.inputs.encode import words_from_pieces
+
+
+@given(st.lists(st.integers(1, 60), max_size=60), st.integers(1, 200), st.one_of(st.none(), st.integers(1, 4000)))
+def test_every_row_is_packed_once_within_the_budget(lengths: list[int], budget: int, pairs: int | None) -> None:
+    groups = pack(lengths, budget, pairs)
+    assert sorted(i for group in groups for i in group) == list(range(len(lengths)))
+    for group in groups:
+        longest = max(lengths[i] for i in group)
+        assert len(group) == 1 or len(group) * longest <= budget
+        assert len(group) == 1 or pairs is None or len(group) * longest**2 <= pairs
+
+
+def test_rows_of_like_length_go_together() -> None:
+    assert pack([1, 50, 2, 49], 100) == [[1, 3], [2, 0]]
+
+
+def test_words_from_pieces() -> None:
+    assert words_from_pieces(["[CLS]", "un", "##do", "it"], [True, False, False, False]) == (None, 0, 0, 1)
+    assert words_from_pieces(["Ġun", "do", "Ġit"], [False] * 3) == (0, 0, 1)
+    assert words_from_pieces(["▁un", "do"], [False] * 2) == (0, 0)
+    assert words_from_pieces(["##x"], [False]) == (0,)
+
+
+def test_unused_id() -> None:
+    class Row:
+        input_ids = (0, 1, 3)
+
+    assert unused_id([Row()]) == 2  # type: ignore[list-item]

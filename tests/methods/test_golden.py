@@ -1,0 +1,64 @@
+"""Scores of the authors' released code (float64, their own tiny models), alone and in padded batches."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import defaultdict
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import whence
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+TOLERANCE = 2e-5  # of the largest reference score; rollout was released in float32
+
+
+@cache
+def groups() -> dict[tuple[str, str], list[dict[str, Any]]]:
+    found = defaultdict(list)
+    for case in json.loads(gzip.decompress((GOLDEN / "engine.json.gz").read_bytes())):
+        found[case["model"], case["method"]].append(case)
+    return dict(found)
+
+
+@cache
+def explainer(model: str) -> whence.Explainer:
+    return whence.load(GOLDEN / "models" / model, dtype="float64")
+
+
+def row(case: dict[str, Any]) -> dict[str, Any]:
+    return {key: case[key] for key in ("input_ids", "attention_mask", "token_type_ids") if case[key] is not None}
+
+
+def difference(case: dict[str, Any], scores: np.ndarray) -> float:
+    reference = np.array(case["scores"])[case["first"] :]
+    return float(np.abs(scores[case["first"] :] - reference).max() / max(np.abs(reference).max(), 1e-12))
+
+
+@pytest.mark.parametrize(("model", "method"), sorted(groups()))
+def test_agrees_with_the_authors_code(model: str, method: str) -> None:
+    cases = groups()[model, method]
+    options = cases[0]["options"]
+    alone = [explainer(model).explain(row(c), method, c["target"], **options) for c in cases]
+    together = explainer(model).explain([row(c) for c in cases], method, [c["target"] for c in cases], **options)
+    for case, one, many in zip(cases, alone, together, strict=True):
+        assert difference(case, one.scores) <= TOLERANCE
+        assert difference(case, many.scores) <= TOLERANCE
+
+
+def test_golden_covers_masks_and_every_model() -> None:
+    cases = [c for group in groups().values() for c in group]
+    assert {c["model"] for c in cases} == {"bert_cls", "roberta_cls", "distilbert_cls", "gpt2_cls"}
+    assert sum(not all(c["attention_mask"]) for c in cases) > 50
+
+
+def test_layers_of_attcat_sum_to_its_scores() -> None:
+    case = groups()["bert_cls", "attcat"][0]
+    e = explainer("bert_cls").explain(row(case), "attcat", case["target"])
+    assert e.layers.shape == (3, len(e))
+    np.testing.assert_allclose(e.layers.sum(0), e.scores, rtol=1e-12)
