@@ -10,15 +10,15 @@ Prints tables; asserts nothing on time.
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
-from transformers import BertConfig, BertForSequenceClassification, GPT2Config, GPT2ForSequenceClassification
+from transformers import GPT2Config, GPT2ForSequenceClassification
 
 import whence
+from bench.common import bert_base, floor, ids_of, measure, print_table, random_rows
 
 METHODS: dict[str, dict[str, Any]] = {
     "attnlrp": {},
@@ -29,60 +29,13 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 
 
-def bert(device: str) -> BertForSequenceClassification:
-    torch.manual_seed(0)
-    config = BertConfig(num_labels=2, attn_implementation="sdpa")
-    return BertForSequenceClassification(config).to(device).eval()
-
-
 def gpt2(device: str) -> GPT2ForSequenceClassification:
     """Without dropout: LXT patches dropout away for good, and both must run the same model."""
     torch.manual_seed(0)
     config = GPT2Config(
         num_labels=2, pad_token_id=0, attn_implementation="sdpa", resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0
     )
-    return GPT2ForSequenceClassification(config).to(device).eval()
-
-
-def rows_of(count: int, tokens: int) -> list[dict[str, list[int]]]:
-    ids = torch.randint(1000, 20000, (count, tokens), generator=torch.Generator().manual_seed(1))
-    return [{"input_ids": row} for row in ids.tolist()]
-
-
-def floor(model: Any, rows: list[dict[str, list[int]]]) -> Callable[[], None]:
-    """One forward, and one backward of the predicted logits to the word embeddings, parameters frozen."""
-    ids = torch.tensor([row["input_ids"] for row in rows], device=model.device)
-    model.requires_grad_(False)
-
-    def run() -> None:
-        embeddings = model.get_input_embeddings()(ids).detach().requires_grad_(True)
-        logits = model(inputs_embeds=embeddings, attention_mask=torch.ones_like(ids)).logits
-        torch.autograd.grad(logits.max(-1).values.sum(), embeddings)
-
-    return run
-
-
-def fastest(calls: dict[str, Callable[[], Any]], repeat: int) -> dict[str, float]:
-    """Seconds of each call's fastest turn; turns are interleaved, the first of each warms up."""
-    best = dict.fromkeys(calls, float("inf"))
-    for turn in range(repeat + 1):
-        for name, call in calls.items():
-            if torch.cuda.is_available():
-                torch.cuda.synchronize()
-            start = time.perf_counter()
-            call()
-            if torch.cuda.is_available():
-                torch.cuda.synchronize()
-            if turn:
-                best[name] = min(best[name], time.perf_counter() - start)
-    return best
-
-
-def show(title: str, seconds: dict[str, float]) -> None:
-    print(f"\n{title}")
-    unit = seconds["floor"]
-    for name, value in seconds.items():
-        print(f"  {name:24s} {value:8.3f} s   {value / unit:5.2f} × floor")
+    return GPT2ForSequenceClassification(config).to(device).eval().requires_grad_(False)
 
 
 def lxt_switch() -> Callable[[bool], None]:
@@ -130,7 +83,7 @@ def lxt_switch() -> Callable[[bool], None]:
 def compare_with_lxt(args: argparse.Namespace) -> None:
     """Same scores, and not slower? Turns alternate, with LXT's patches switched on for its own only."""
     model = gpt2(args.device)
-    rows = rows_of(args.rows, args.tokens)
+    rows = random_rows(args.rows, args.tokens)
     explainer = whence.load(model, task="sequence-classification")
     ours = explainer.explain(rows, "attnlrp")
     calls: dict[str, Callable[[], Any]] = {
@@ -140,10 +93,10 @@ def compare_with_lxt(args: argparse.Namespace) -> None:
     try:
         switch = lxt_switch()
     except Exception as error:  # absent, or not made for this transformers
-        show("GPT-2 shape", fastest(calls, args.repeat))
+        print_table("GPT-2 shape", measure(calls, args.repeat), "floor")
         print(f"  lxt does not run here: {type(error).__name__}: {error}")
         return
-    ids = torch.tensor([row["input_ids"] for row in rows], device=model.device)
+    ids = ids_of(rows, model.device)
     kept: list[torch.Tensor] = []
 
     def theirs() -> torch.Tensor:
@@ -161,7 +114,7 @@ def compare_with_lxt(args: argparse.Namespace) -> None:
     reference = theirs().cpu().numpy()
     gap = max(np.abs(e.scores - r).max() / np.abs(r).max() for e, r in zip(ours, reference, strict=True))
     calls["attnlrp (lxt)"] = theirs
-    show(f"GPT-2 shape, {args.rows} × {args.tokens}", fastest(calls, args.repeat))
+    print_table(f"GPT-2 shape, {args.rows} × {args.tokens}", measure(calls, args.repeat), "floor")
     print(f"  largest difference from lxt: {gap:.1e} of the largest score")
 
 
@@ -177,14 +130,14 @@ def main() -> None:
     args = parser.parse_args()
     if args.threads:
         torch.set_num_threads(args.threads)
-    model = bert(args.device)
-    rows = rows_of(args.rows, args.tokens)
+    model = bert_base(args.device)
+    rows = random_rows(args.rows, args.tokens)
     explainer = whence.load(model, task="sequence-classification")
     calls: dict[str, Callable[[], Any]] = {"floor": floor(model, rows)}
     for name in args.methods:
         calls[name] = lambda name=name: explainer.explain(rows, name, **METHODS[name])
     title = f"BERT-base shape, {args.rows} × {args.tokens}, float32, {args.device}, {torch.get_num_threads()} threads"
-    show(title, fastest(calls, args.repeat))
+    print_table(title, measure(calls, args.repeat), "floor")
     if not args.no_lxt:
         compare_with_lxt(args)
 

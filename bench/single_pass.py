@@ -13,7 +13,7 @@ import captum.attr
 import torch
 
 import whence
-from bench.common import Run, bert_base, floor, measure, print_table, random_rows
+from bench.common import Run, bert_base, floor, ids_of, measure, print_table, random_rows
 from whence.registry import all_methods
 
 SHAPES = ((16, 64), (8, 256))
@@ -46,20 +46,19 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     model = bert_base()
-    model.requires_grad_(False)
     explainer = whence.load(model)
     methods = [
         m for m in all_methods() if m.family in (*FAMILIES, "attention", "baseline") and m.name != "attention-flow"
     ]
     for rows, tokens in SHAPES:
         inputs = random_rows(rows, tokens)
-        ids = torch.tensor([row["input_ids"] for row in inputs])
+        ids = ids_of(inputs, model.device)
         everything = [m.name for m in methods]
 
         def explain(name: str | list[str], inputs: list[dict[str, list[int]]] = inputs) -> Run:
             return lambda: explainer.explain(inputs, name, progress=False)
 
-        runs: dict[str, Run] = {"floor": floor(model, ids)}
+        runs: dict[str, Run] = {"floor": floor(model, inputs)}
         runs |= {m.name: explain(m.name) for m in methods}
         runs["all of them together"] = explain(everything)
         runs |= captum_runs(model, ids)

@@ -192,11 +192,11 @@ def attention_maps(model: PreTrainedModel, batch: Batch) -> list[Tensor]:
     inputs = {**model_inputs(base, batch), **({} if through_interface else {"output_attentions": True})}
     with (
         untouched(model, attention=NAME if through_interface else "eager", pad_id=batch.pad_id),
-        AttentionTape() as maps,
+        AttentionTape() as tape,
         torch.no_grad(),
     ):
         output = base(**inputs)
-    found = maps if through_interface else list(getattr(output, "attentions", None) or ())
+    found = tape.maps if through_interface else list(getattr(output, "attentions", None) or ())
     if not found:
         raise NotSupported(f"{type(model).__name__} lets nobody see its attention: its heads cannot be counted.")
     return found

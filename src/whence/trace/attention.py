@@ -13,8 +13,7 @@ from transformers.masking_utils import eager_mask
 from whence.trace.gates import gates_in_use
 
 NAME = "whence"
-_tape: ContextVar[list[Tensor] | None] = ContextVar("whence_attention_tape", default=None)
-_values: ContextVar[list[Tensor] | None] = ContextVar("whence_value_tape", default=None)
+_tape: ContextVar[AttentionTape | None] = ContextVar("whence_attention_tape", default=None)
 
 
 def attention(
@@ -58,10 +57,8 @@ def attention(
         probabilities, value = gates.on_operands(probabilities, value)
     tape = _tape.get()
     if tape is not None:
-        tape.append(probabilities)
-    values = _values.get()
-    if values is not None:
-        values.append(value)
+        tape.maps.append(probabilities)
+        tape.values += [value] * tape.keep_values
     context = torch.matmul(probabilities, value)
     if gates is not None:
         context = gates.on_context(context)
@@ -69,31 +66,23 @@ def attention(
 
 
 class AttentionTape:
-    """Collects the attention probabilities of every layer run inside the `with` block, in order."""
+    """Collects what every attention layer run inside the `with` block does, in order.
 
-    def __init__(self) -> None:
+    maps: probabilities, each (batch, head, query, key); values: value vectors with key heads repeated, each
+    (batch, head, key, feature), if asked to keep them.
+    """
+
+    def __init__(self, keep_values: bool = False) -> None:
         self.maps: list[Tensor] = []
+        self.values: list[Tensor] = []
+        self.keep_values = keep_values
 
-    def __enter__(self) -> list[Tensor]:
-        self._token = _tape.set(self.maps)
-        return self.maps
+    def __enter__(self) -> AttentionTape:
+        self._token = _tape.set(self)
+        return self
 
     def __exit__(self, *exc: object) -> None:
         _tape.reset(self._token)
-
-
-class ValueTape:
-    """Collects the value vectors of every layer, key heads repeated: each (batch, head, key, feature)."""
-
-    def __init__(self) -> None:
-        self.values: list[Tensor] = []
-
-    def __enter__(self) -> list[Tensor]:
-        self._token = _values.set(self.values)
-        return self.values
-
-    def __exit__(self, *exc: object) -> None:
-        _values.reset(self._token)
 
 
 # Without a mask function of the same name transformers passes no mask at all: padding and causality would vanish.

@@ -18,7 +18,7 @@ from whence.inputs import Batch
 from whence.models import layers_of, untouched, uses_attention_interface
 from whence.models.lm_head import LMHead
 from whence.tasks import Task
-from whence.trace.attention import NAME, AttentionTape, ValueTape
+from whence.trace.attention import NAME, AttentionTape
 from whence.trace.blocks import Block, LayerRun, layer_runs, make_blocks
 from whence.trace.operations import RelevancePass, Run
 from whence.trace.relevance import relevance_ready
@@ -196,11 +196,9 @@ def forward(
         if any(need.startswith("hidden") for need in needs):
             stack.enter_context(layer_states(model, hidden))
         runs: list[LayerRun] = []
-        values: list[Tensor] = []
         if "blocks" in needs:
             stack.enter_context(layer_runs(model, runs))
-            values = stack.enter_context(ValueTape())
-        maps = stack.enter_context(AttentionTape())
+        tape = stack.enter_context(AttentionTape(keep_values="blocks" in needs))
         run = None
         if rules is not None:
             gradients_too = any(".grad" in need for need in needs)
@@ -209,8 +207,7 @@ def forward(
             output = model(**inputs)
         else:
             output = torch.func.functional_call(model, weights_in(model, dtype), (), inputs)
-    if fall_back:
-        maps = list(getattr(output, "attentions", None) or ())
+    maps = list(getattr(output, "attentions", None) or ()) if fall_back else tape.maps
     if attention and not maps:
         raise NotSupported(
             f"{type(model).__name__} lets nobody see its attention; methods that read none still work: cat, grad-cam, "
@@ -218,7 +215,7 @@ def forward(
         )
     logits = task.logits(output, batch)
     check_finite(logits)
-    blocks = make_blocks(model, runs, maps, values, batch.valid) if "blocks" in needs else None
+    blocks = make_blocks(model, runs, maps, tape.values, batch.valid) if "blocks" in needs else None
     return Recording(
         batch=batch,
         needs=needs,

@@ -173,14 +173,11 @@ def identity(x: Tensor, y: Tensor, r: Tensor) -> Tensor:
 
 
 def masked_softmax(x: Tensor, y: Tensor, r: Tensor) -> Tensor:
-    """Softmax passes R unchanged to x = scores + mask, and that sum hands it to the scores: R·x/x, with the stabiliser."""
+    """Softmax passes R unchanged to x = scores + mask, and that sum hands it to the scores: R·x/x, with the stabiliser.
+
+    Departure: where sums are rescaled the released code rescales this one too, by a ΣR/ΣR that is 1 but for rounding.
+    """
     return safe_divide(r, x) * x
-
-
-def masked_softmax_rescaled(x: Tensor, y: Tensor, r: Tensor) -> Tensor:
-    """The same under the rescaling of sums: the scores' share is all of ΣR."""
-    shared = masked_softmax(x, y, r)
-    return shared.mul_(safe_divide(per_example(r), per_example(shared)))
 
 
 def identity_coefficient(x: Tensor, y: Tensor, c: Tensor) -> Tensor:
@@ -231,7 +228,7 @@ RULE_SETS = {
             rotation=addition,
             elementwise=identity,
             layer_norm=layer_norm_identity,
-            softmax=masked_softmax_rescaled,
+            softmax=masked_softmax,
         ),
         RuleSet(
             "lrp",
