@@ -40,7 +40,7 @@ class Prediction:
     label: str
     index: int
     probability: float | None  # None for regression
-    probabilities: dict[str, float]  # the raw value for regression
+    probabilities: tuple[float, ...]  # in the order of the explainer's labels; the raw value for regression
 
 
 class Explainer:
@@ -108,8 +108,7 @@ class Explainer:
 
     def _prediction(self, values: list[float], known: bool) -> Prediction:
         best = max(range(len(values)), key=values.__getitem__)
-        table = dict(zip(self.labels, values, strict=True))
-        return Prediction(self.labels[best], best, values[best] if known else None, table)
+        return Prediction(self.labels[best], best, values[best] if known else None, tuple(values))
 
     def explain(
         self,
@@ -314,7 +313,7 @@ class Explainer:
                                 tokens=row.tokens,
                                 input_ids=row.input_ids,
                                 scores=scores,
-                                special=row.special,
+                                special=np.array(row.special),
                                 offsets=row.offsets,
                                 word_ids=row.word_ids,
                                 segments=row.segments,

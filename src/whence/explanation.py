@@ -36,7 +36,7 @@ class Explanation:
     tokens: tuple[str, ...]
     input_ids: tuple[int, ...]
     scores: Floats  # (n,) float32; float64 if the model ran in float64
-    special: tuple[bool, ...]
+    special: NDArray[np.bool_]  # (n,): [CLS], [SEP], …; scores[~special] are the text's own
     offsets: tuple[tuple[int, int], ...]  # characters [start, end) in the token's own segment
     word_ids: tuple[int | None, ...]
     segments: tuple[int | None, ...]  # 0 = text, 1 = pair, None = special
@@ -93,7 +93,7 @@ class Explanation:
             "text": self.text,
             "pair": self.pair,
             "input_ids": list(self.input_ids),
-            "special": list(self.special),
+            "special": np.asarray(self.special).tolist(),
             "offsets": [list(o) for o in self.offsets],
             "word_ids": list(self.word_ids),
             "segments": list(self.segments),
@@ -118,7 +118,7 @@ class Explanation:
             tokens=tuple(data["tokens"]),
             input_ids=tuple(data["input_ids"]),
             scores=np.asarray(data["scores"], dtype=dtype),
-            special=tuple(data["special"]),
+            special=np.asarray(data["special"], dtype=bool),
             offsets=tuple((int(a), int(b)) for a, b in data.get("offsets") or [(0, 0)] * n),
             word_ids=tuple(data.get("word_ids") or range(n)),
             segments=tuple(data.get("segments") or [None if s else 0 for s in data["special"]]),

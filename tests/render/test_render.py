@@ -27,7 +27,7 @@ def make(scores: list[float], tokens: list[str], text: str | None = None) -> whe
         tokens=tuple(tokens),
         input_ids=tuple(range(n)),
         scores=np.array(scores, dtype=np.float32),
-        special=(False,) * n,
+        special=np.zeros(n, dtype=bool),
         offsets=tuple(offsets),
         word_ids=tuple(range(n)),
         segments=(0,) * n,

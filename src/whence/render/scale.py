@@ -13,7 +13,9 @@ FOR: RGB = (33, 102, 172)
 AGAINST: RGB = (178, 24, 43)
 
 
-def strengths(scores: Sequence[float] | NDArray[np.floating[Any]], special: Sequence[bool]) -> NDArray[np.float64]:
+def strengths(
+    scores: Sequence[float] | NDArray[np.floating[Any]], special: Sequence[bool] | NDArray[np.bool_]
+) -> NDArray[np.float64]:
     """Scores divided by the largest magnitude among the text's own tokens; special tokens are 0.
 
     >>> strengths([9.0, 1.0, -2.0], [True, False, False]).tolist()
