@@ -8,12 +8,21 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
     PretrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerFast,
 )
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+import whence
+from whence.inputs import Encoded
+from whence.tasks import Ask, Scalar
+from whence.trace import Recording
 
 WORDS = (
     "the a an and but or not no of in on it is was this that film movie plot story actor scene good bad great poor dull "
@@ -65,16 +74,31 @@ NAMES = tuple(CONFIGS)
 # families whose methods need nothing but attention, hidden states and gradients: they run on every architecture
 SINGLE_PASS = ("baseline", "attention", "attention gradient", "activation", "gradient")
 DECODERS = ("gpt2", "llama", "qwen2", "mistral")
+AUTO: dict[str, Any] = {
+    "sequence-classification": AutoModelForSequenceClassification,
+    "question-answering": AutoModelForQuestionAnswering,
+    "masked-lm": AutoModelForMaskedLM,
+    "causal-lm": AutoModelForCausalLM,
+    "token-classification": AutoModelForTokenClassification,
+}
 
 
 def config(name: str, **changes: Any) -> PretrainedConfig:
     return CONFIG_MAPPING[name](**{**COMMON, **CONFIGS[name], **changes})
 
 
-def build(name: str, dtype: torch.dtype = torch.float64, seed: int = 0, **changes: Any) -> PreTrainedModel:
+def build(
+    name: str,
+    dtype: torch.dtype = torch.float64,
+    seed: int = 0,
+    task: str = "sequence-classification",
+    **changes: Any,
+) -> PreTrainedModel:
     """A fresh model with weights large enough for its attention and its answers to differ from token to token."""
     torch.manual_seed(seed)
-    model = AutoModelForSequenceClassification.from_config(config(name, **changes))
+    if task == "question-answering":
+        changes = {"num_labels": 2, **changes}
+    model = AUTO[task].from_config(config(name, **changes))
     with torch.no_grad():
         for key, parameter in model.named_parameters():
             if parameter.dim() > 1:
@@ -87,22 +111,23 @@ def build(name: str, dtype: torch.dtype = torch.float64, seed: int = 0, **change
 
 
 @cache
-def model(name: str, dtype: torch.dtype = torch.float64) -> PreTrainedModel:
+def model(name: str, dtype: torch.dtype = torch.float64, task: str = "sequence-classification") -> PreTrainedModel:
     """The same model for every test that does not change it."""
-    return build(name, dtype)
+    return build(name, dtype, task=task)
 
 
 @cache
-def tokenizer() -> PreTrainedTokenizerFast:
-    """WordPiece over WORDS with BERT's frame of special tokens."""
+def tokenizer(framed: bool = True) -> PreTrainedTokenizerFast:
+    """WordPiece over WORDS, with BERT's frame of special tokens or (for prompts) without."""
     core = Tokenizer(models.WordPiece(VOCABULARY, unk_token="[UNK]"))
     core.normalizer = normalizers.BertNormalizer()
     core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    core.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]",
-        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
-    )
+    if framed:
+        core.post_processor = processors.TemplateProcessing(
+            single="[CLS] $A [SEP]",
+            pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+            special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+        )
     return PreTrainedTokenizerFast(
         tokenizer_object=core,
         pad_token="[PAD]",
@@ -112,3 +137,9 @@ def tokenizer() -> PreTrainedTokenizerFast:
         mask_token="[MASK]",
         model_input_names=["input_ids", "token_type_ids", "attention_mask"],
     )
+
+
+def first_logit(explainer: whence.Explainer, rows: list[Encoded], recording: Recording) -> Scalar:
+    """The scalar of target 0 for every row."""
+    targets = explainer.engine.task.targets(rows, [Ask(0)] * len(rows), recording.logits)
+    return Scalar.stack([t[0].joint() for t in targets], explainer.device)

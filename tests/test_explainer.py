@@ -161,13 +161,12 @@ def assert_same_state(before: dict[str, Any], after: dict[str, Any]) -> None:
     assert all(torch.equal(weights[0][k], weights[1][k]) for k in weights[0])
 
 
-@whence.method("test-raises", needs={"attention", "attention.grad", "hidden", "hidden.grad", "embeddings.grad"})
-def raises(trace: whence.Trace) -> torch.Tensor:
-    """A method with a mistake in it."""
-    raise ZeroDivisionError("a mistake")
-
-
 def test_a_live_model_is_given_back_as_it_was(architecture: str) -> None:
+    @whence.method("test-raises", needs={"attention", "attention.grad", "hidden", "hidden.grad", "embeddings.grad"})
+    def raises(trace: whence.Trace) -> torch.Tensor:
+        """A method with a mistake in it."""
+        raise ZeroDivisionError("a mistake")
+
     model = architectures.build(architecture, torch.float32)
     model.train()
     next(model.parameters()).requires_grad_(False)

@@ -82,10 +82,3 @@ def test_the_embedded_model(sentiment: whence.Explainer) -> None:
         assert e.target == "positive"
         assert np.isfinite(e.scores).all()
         assert e.scores.std() > 0.05 * np.abs(e.scores).max()
-
-
-def test_other_tasks_load_and_say_that_they_cannot_be_explained_yet() -> None:
-    explainer = whence.load("qa")
-    assert explainer.task == "question-answering"
-    with pytest.raises(whence.NotSupported, match="question-answering"):
-        explainer.explain("good film")

@@ -37,3 +37,7 @@ class ModelError(WhenceError, RuntimeError):
 
 class NotSupported(WhenceError, NotImplementedError):
     """This model or task cannot serve this method; the message says which ones it can."""
+
+
+class Truncated(UserWarning):
+    """A text was longer than the model reads, and was cut."""

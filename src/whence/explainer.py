@@ -3,44 +3,66 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from whence.errors import InputError, ModelError, NotSupported, UnknownName
+from whence.engine import Engine, check_attention_fits
+from whence.errors import InputError, NotSupported
 from whence.explanation import Explanation
+from whence.generation import Generation, write_on
 from whence.heads.mask import as_mask
-from whence.inputs import Batch, Encoded, Encoder, collate, is_single, pack
-from whence.models import max_length, pad_id, special_ids, type_vocab_size, vocab_size
+from whence.inputs import Encoded, is_single, pack
+from whence.models import lock_of, reads_forward, uses_attention_interface, vocab_size
 from whence.models.lm_head import LMHead, check_head, head_of_model, head_of_module
-from whence.passes import ForwardPass, forward_passes
+from whence.parts import add_part, to_parts, without_future
+from whence.passes import ForwardPass, Plan, forward_passes, plan_methods, traced
+from whence.paths import run_paths
+from whence.perturb import run_perturbations
 from whence.progress import track
-from whence.registry import Attribution, Method, get_method
-from whence.tasks import Task
+from whence.registry import Part
+from whence.tasks import Ask, Prediction, Scalar, Target, Task
 from whence.trace import Recording, record
 
 BATCH_TOKENS = 8192
-ATTENTION_BYTES = 1 << 30  # how much recorded attention, gradients included, one batch may hold
+ATTENTION_BYTES = 1 << 30  # how much attention, gradients included, one batch may hold at a time
 
 DEFAULT_METHOD = "attnlrp"
 FALLBACK_METHOD = "gae"  # runs wherever attention can be seen
 
-Result = TypeVar("Result")
+# how methods that need more than one traced pass are run: kind → (engine, rows, targets, plan) → parts per method and row
+Runner = Callable[..., dict[str, list[Part]]]
+RUNNERS: Mapping[str, Runner] = {"path": run_paths, "perturbation": run_perturbations}
+
+
+Call = TypeVar("Call", bound=Callable[..., Any])
+
+
+def one_at_a_time(call: Call) -> Call:
+    """A call of an Explainer has its model to itself from beginning to end: also ids, embeddings and the configuration must not
+    be read while another thread has the model changed."""
+
+    @wraps(call)
+    def alone(self: Explainer, *given: Any, **named: Any) -> Any:
+        with lock_of(self.model):
+            return call(self, *given, **named)
+
+    return cast(Call, alone)
 
 
 @dataclass(frozen=True)
-class Prediction:
-    """What the model answers."""
+class Answered:
+    """What the model said of one row, and what is explained of it."""
 
-    label: str
-    index: int
-    probability: float | None  # None for regression
-    probabilities: tuple[float, ...]  # in the order of the explainer's labels; the raw value for regression
+    targets: list[Target]
+    probabilities: list[float | None]  # of each target
+    prediction: str
 
 
 class Explainer:
@@ -61,61 +83,98 @@ class Explainer:
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
-        self._task = task
+        self.engine = Engine(model, task)
         self.task = task.name
         self.name = name or model.name_or_path or type(model).__name__
-        self.labels = task.labels(model.config)
+        self.labels = task.labels
+        self._forward_only = reads_forward(model)
         self._lm_head, self._load_lm = lm_head, load_lm
         self._heads: dict[Any, LMHead] = {}
         self.embedded_heads: Path | None = None  # the head mask that comes with an embedded model
-        self._encoder = Encoder(
-            tokenizer=tokenizer,
-            max_length=max_length(model, tokenizer),
-            vocab_size=vocab_size(model),
-            special_ids=special_ids(model.config, tokenizer),
-            type_vocab_size=type_vocab_size(model.config),
-        )
+        self.preferred: tuple[str, dict[str, Any]] | None = None  # a recipe's method and options
+        self.tuned: Mapping[str, Mapping[str, Any]] = {}  # a method's options by a recipe, or what "auto" stands for
 
     def __repr__(self) -> str:
-        return f"<whence.Explainer {self.name!r}: {self.task}, labels {', '.join(self.labels)}>"
+        labels = f", labels {', '.join(self.labels)}" if self.labels else ""
+        return f"<whence.Explainer {self.name!r}: {self.task}{labels}>"
 
     @property
     def device(self) -> torch.device:
         return self.model.device
 
+    @property
+    def _task(self) -> Task:
+        return self.engine.task
+
+    @one_at_a_time
     def predict(
         self, inputs: Any, *, batch_tokens: int = BATCH_TOKENS, on_long: str = "truncate"
     ) -> Prediction | list[Prediction]:
         """The model's answer for one input (a Prediction) or a list of them (a list, same order)."""
-        rows = self._encoder.encode([inputs] if is_single(inputs) else inputs, on_long)
-        answers: list[Prediction | None] = [None] * len(rows)
-        for group in pack([len(row) for row in rows], batch_tokens):
-            for i, answer in zip(group, self._in_memory(rows, group, self._predict_batch), strict=True):
-                answers[i] = answer
-        done = [a for a in answers if a is not None]
+        items = [inputs] if is_single(inputs) else inputs
+        rows = self.rows(items, [Ask()] * len(items), on_long, batch_tokens)
+
+        def run(part: Sequence[Encoded], numbers: Sequence[int]) -> list[Prediction]:
+            with record(self.model, self._task, self.engine.collate(part), frozenset()) as recording:
+                return self._task.answers(part, recording.logits, recording.log_probabilities)
+
+        done = self.each(rows, run, batch_tokens)
         return done[0] if is_single(inputs) else done
 
-    def _predict_batch(self, rows: Sequence[Encoded], numbers: Sequence[int]) -> list[Prediction]:
-        with record(self.model, self._task, self._collate(rows), frozenset()) as recording:
-            values = self._values(recording).cpu().tolist()
-            known = recording.log_probabilities is not None
-        return [self._prediction(row, known) for row in values]
+    def each(
+        self,
+        rows: Sequence[Encoded],
+        run: Callable[[Sequence[Encoded], Sequence[int]], list[Any]],
+        batch_tokens: int,
+        max_pairs: int | None = None,
+        progress: bool | None = False,
+    ) -> list[Any]:
+        """`run` on batches of rows of like length, results in the rows' order."""
+        found: list[Any] = [None] * len(rows)
+        groups = pack([len(row) for row in rows], batch_tokens, max_pairs)
+        for group in track(groups, len(groups), "explaining", progress):
+            for i, result in zip(group, self.engine.in_memory(rows, group, run), strict=True):
+                found[i] = result
+        return found
 
-    def _values(self, recording: Recording) -> Tensor:
-        """Probabilities where the model gives them, raw outputs where it does not. (b, targets)"""
-        logp = recording.log_probabilities
-        return (recording.logits if logp is None else logp.exp()).detach()
+    def rows(self, items: Sequence[Any], asks: Sequence[Ask], on_long: str, batch_tokens: int) -> list[Encoded]:
+        """One row per input."""
+        return self.choose(self._task.encode(items, asks, on_long), batch_tokens)
 
-    def _prediction(self, values: list[float], known: bool) -> Prediction:
-        best = max(range(len(values)), key=values.__getitem__)
-        return Prediction(self.labels[best], best, values[best] if known else None, tuple(values))
+    def ask(self, target: Any = None, *, contrast: Any = None, continuation: Any = None, place: Any = None) -> Ask:
+        """What is to be explained of one input, checked as far as it can be before the model has run."""
+        return self._task.ask(target=target, contrast=contrast, continuation=continuation, place=place)
 
+    def encode(self, item: Any, ask: Ask, on_long: str = "truncate") -> tuple[Encoded, ...]:
+        """One input as rows of the model: one, or several windows of which `choose` takes the best. Runs no model."""
+        return self._task.encode([item], [ask], on_long)[0]
+
+    def choose(self, windows: Sequence[tuple[Encoded, ...]], batch_tokens: int = BATCH_TOKENS) -> list[Encoded]:
+        """One row per input: where an input is read in several windows, the one that answers best."""
+        several = [i for i, w in enumerate(windows) if len(w) > 1]
+        flat = [(i, row) for i in several for row in windows[i]]
+
+        def run(part: Sequence[Encoded], numbers: Sequence[int]) -> list[torch.Tensor]:
+            with record(self.model, self._task, self.engine.collate(part), frozenset()) as recording:
+                return list(recording.logits.cpu())
+
+        logits = self.each([row for _, row in flat], run, batch_tokens)
+        chosen = dict.fromkeys(range(len(windows)), 0)
+        for i in several:
+            own = [found for (j, _), found in zip(flat, logits, strict=True) if i == j]
+            chosen[i] = self._task.choose(windows[i], own)
+        return [w[chosen[i]] for i, w in enumerate(windows)]
+
+    @one_at_a_time
     def explain(
         self,
         inputs: Any,
         method: str | Sequence[str] | None = None,
         target: Any = None,
         *,
+        contrast: Any = None,
+        continuation: str | tuple[int, ...] | list[str] | None = None,
+        place: int | str | list[int | str] | None = None,
         batch_tokens: int = BATCH_TOKENS,
         on_long: str = "truncate",
         progress: bool | None = None,
@@ -123,11 +182,17 @@ class Explainer:
     ) -> Any:
         """Explain one input or a list of inputs, with one method or several, from one pass over the model.
 
-        inputs: a text; a (text, text) pair; {"input_ids": […]}; or a list of any of these.
-        method: a name gives an Explanation (or a list of them); a list of names gives {name: …}. None is `attnlrp`, the most
-            faithful of the cheap ones on the embedded models, or `gae` where an architecture has no relevance rules.
-        target: None (the predicted label), a label, an index, a list with one per input, or "all" (a list of
-            Explanations, one per label, in the place of each).
+        inputs: a text; a (text, text) pair; {"question": …, "context": …}; {"input_ids": […]}; or a list of any of these.
+        method: a name gives an Explanation (or a list of them); a list of names gives {name: …}. None is the recipe's, if the
+            model was loaded with one; else `attnlrp`, the most faithful of the cheap ones on the embedded models, or `gae` where an architecture has no relevance rules.
+        target: None (what the model predicts), a label or its index, a list with one per input, or "all" (a list of
+            Explanations, one per label, in the place of each). Question answering: "span" (start + end), "start", "end",
+            "no-answer". Language models: a word of the vocabulary (a tuple has one per [MASK]).
+        contrast: explain the target *rather than* this one: the difference of their logits. A pair (this, that) names both;
+            a list has one per input.
+        continuation: causal language models: explain the log-probability of this text (or tuple of ids) after the prompt.
+        place: which [MASK], or which token of the continuation (0 is the first; "all" gives one Explanation for each); in
+            token classification which token (its position) or word.
         batch_tokens: how many tokens, padding included, run at once.
         on_long: "truncate" (with a warning, and marked in the result) or "error".
         options: options of the methods (`whence.methods()` lists them); each goes to the methods that take it.
@@ -135,7 +200,15 @@ class Explainer:
         if not isinstance(batch_tokens, int) or batch_tokens < 1:
             raise InputError(f"batch_tokens={batch_tokens!r}: give a whole number of tokens, 1 or more.")
         if method is None:
-            fixed = {"target": target, "batch_tokens": batch_tokens, "on_long": on_long, "progress": progress}
+            fixed: dict[str, Any] = {
+                "target": target,
+                "contrast": contrast,
+                "continuation": continuation,
+                "place": place,
+            }
+            fixed |= {"batch_tokens": batch_tokens, "on_long": on_long, "progress": progress}
+            if self.preferred is not None:
+                return self.explain(inputs, self.preferred[0], **fixed, **{**self.preferred[1], **options})
             try:
                 return self.explain(inputs, DEFAULT_METHOD, **fixed, **options)
             except NotSupported:
@@ -143,36 +216,181 @@ class Explainer:
         names = [method] if isinstance(method, str) else list(method) if isinstance(method, Sequence) else [method]
         if not names:
             raise InputError("no method given; whence.methods() lists them.")
-        plan = plan_methods(names, options)
+        plan = plan_methods(names, options, self.tuned)
         single = is_single(inputs)
         items = [inputs] if single else inputs
-        targets = self._targets(target, len(items), single)
-        rows = self._encoder.encode(items, on_long)
+        asked = {"target": target, "contrast": contrast, "continuation": continuation, "place": place}
+        asks = [self._task.ask(**one) for one in per_input(asked, len(items), single)]
+        rows = self.rows(items, asks, on_long, batch_tokens)
+        found = self.attribute(rows, asks, plan, batch_tokens=batch_tokens, progress=progress)
+
+        def gather(name: str) -> Any:
+            per_row = [made if ask.many else made[0] for made, ask in zip(found[name], asks, strict=True)]
+            return per_row[0] if single else per_row
+
+        return gather(names[0]) if isinstance(method, str) else {name: gather(name) for name in names}
+
+    @one_at_a_time
+    def generate(
+        self,
+        prompt: Any,
+        method: str | Sequence[str] | None = None,
+        *,
+        max_new_tokens: int = 20,
+        sample: bool = False,
+        seed: int = 0,
+        **options: Any,
+    ) -> Any:
+        """Let a causal language model go on from one prompt, and explain every token that it writes.
+
+        sample: draw from the model's probabilities (seeded) rather than always take the likeliest token.
+        options: as for `explain`. A name gives a Generation, a list of names gives {name: Generation}.
+
+        >>> import whence
+        >>> g = whence.load("causal-lm").generate("He opened the", "attnlrp", max_new_tokens=2)
+        >>> g.matrix.shape
+        (2, 4)
+        """
+        if self.task != "causal-lm":
+            raise NotSupported(f"{self.name} is a {self.task} model: only causal language models generate.")
+        if not is_single(prompt):
+            raise InputError("generate() takes one prompt at a time.")
+        if not isinstance(max_new_tokens, int) or max_new_tokens < 1:
+            raise InputError(f"max_new_tokens={max_new_tokens!r}: give a whole number, 1 or more.")
+        row = self.rows([prompt], [Ask()], "error", BATCH_TOKENS)[0]
+        tokens = write_on(self.engine, row, max_new_tokens, sample, seed)
+        found = self.explain(prompt, method, continuation=tokens, place="all", **options)
+        if isinstance(found, dict):
+            return {name: Generation(tuple(es)) for name, es in found.items()}
+        return Generation(tuple(found))
+
+    def attribute(
+        self,
+        rows: Sequence[Encoded],
+        asks: Sequence[Ask],
+        plan: Plan,
+        *,
+        batch_tokens: int = BATCH_TOKENS,
+        progress: bool | None = False,
+    ) -> dict[str, list[list[Explanation]]]:
+        """Rows that are encoded already, by every method of a plan (`plan_methods`): for each row one Explanation per target."""
         for _, chosen in plan.values():
             if "head_mask" in chosen:
                 chosen["head_mask"] = as_mask(chosen["head_mask"], self.embedded_heads)
-        passes = forward_passes(plan)
-        needs = frozenset[str]().union(*(p.needs for p in passes))
+        found = self._attribute(rows, asks, plan, batch_tokens, progress)
+        return {
+            name: [
+                self._explanations(row, answered, name, chosen, parts[name])
+                for row, (answered, parts) in zip(rows, found, strict=True)
+            ]
+            for name, (_, chosen) in plan.items()
+        }
 
-        def run(part: Sequence[Encoded], numbers: Sequence[int]) -> list[dict[str, list[Explanation]]]:
-            wanted = [targets[i] for i in numbers]
-            results: list[dict[str, list[Explanation]]] = [{} for _ in part]
-            for one in passes:
-                for result, found in zip(results, self._explain_batch(part, wanted, one), strict=True):
+    def _attribute(
+        self, rows: Sequence[Encoded], asks: Sequence[Ask], plan: Plan, batch_tokens: int, progress: bool | None
+    ) -> list[tuple[Answered, dict[str, list[Part]]]]:
+        """For every row what the model answered, and each method's parts, one per target."""
+        passes = forward_passes(traced(plan))
+
+        def run(part: Sequence[Encoded], numbers: Sequence[int]) -> list[tuple[Answered, dict[str, list[Part]]]]:
+            own = [asks[i] for i in numbers]
+            answered: list[Answered] | None = None
+            results: list[dict[str, list[Part]]] = [{} for _ in part]
+            for one in passes or [ForwardPass({}, None)]:
+                answered, parts = self._trace_batch(part, own, one, answered)
+                for result, found in zip(results, parts, strict=True):
                     result |= found
-            return results
+            return list(zip(answered or [], results, strict=True))
 
-        found: list[dict[str, list[Explanation]]] = [{} for _ in rows]
-        groups = pack([len(row) for row in rows], batch_tokens, self._max_pairs(needs))
-        for group in track(groups, len(groups), "explaining", progress):
-            for i, result in zip(group, self._in_memory(rows, group, run), strict=True):
-                found[i] = result
+        check_attention_fits(self._attention_bytes(plan), max(map(len, rows), default=0), self.device)
+        found = self.each(rows, run, batch_tokens, self.max_pairs(plan), progress)
+        pairs = [(i, k) for i, (answered, _) in enumerate(found) for k in range(len(answered.targets))]
+        for kind, runner in RUNNERS.items():
+            share = {name: p for name, p in plan.items() if p[0].kind == kind}
+            if not share or not pairs:
+                continue
+            targets = [found[i][0].targets[k] for i, k in pairs]
+            flat = [rows[i] for i, _ in pairs]
+            for name, parts in runner(
+                self.engine, flat, targets, share, batch_tokens=batch_tokens, progress=progress
+            ).items():
+                for (i, _), part in zip(pairs, parts, strict=True):
+                    found[i][1].setdefault(name, []).append(part)
+        return found
 
-        def gather(name: str) -> Any:
-            per_input = [f[name] if t == "all" else f[name][0] for f, t in zip(found, targets, strict=True)]
-            return per_input[0] if single else per_input
+    def _trace_batch(
+        self, rows: Sequence[Encoded], asks: Sequence[Ask], planned: ForwardPass, answered: list[Answered] | None
+    ) -> tuple[list[Answered], list[dict[str, list[Part]]]]:
+        """Every method of one pass on one batch: one forward, and one backward per scalar, relevance and term."""
+        plan = planned.plan
+        results: list[dict[str, list[Part]]] = [{name: [] for name in plan} for _ in rows]
+        heads = {o.get("lm_head"): self.lm_head(o.get("lm_head")) for m, o in plan.values() if "lm-head" in m.needs(o)}
+        dtype = planned.dtype(self.model.dtype)
+        batch = self.engine.collate(rows)
+        with record(self.model, self._task, batch, planned.needs, planned.rules, dtype, heads) as recording:
+            answered = answered or self._answer(rows, asks, recording)
+            terms = [[(k, term) for k, t in enumerate(a.targets) for term in t.terms] for a in answered]
+            turns = max(map(len, terms)) if plan else 0
+            for turn in range(turns):
+                now = [own[min(turn, len(own) - 1)] for own in terms]
+                scalar = Scalar.stack([term for _, term in now], self.device)
+                traces = planned.traces(recording, scalar, last=turn == turns - 1)
+                for name, (method, options) in plan.items():
+                    parts = to_parts(method(traces[name], **options), name, rows, self.model.dtype)
+                    for i, part in enumerate(parts):
+                        if turn < len(terms[i]):
+                            add_part(results[i][name], now[i][0], part)
+        return answered, results
 
-        return gather(names[0]) if isinstance(method, str) else {name: gather(name) for name in names}
+    def _answer(self, rows: Sequence[Encoded], asks: Sequence[Ask], recording: Recording) -> list[Answered]:
+        """Targets resolved by what the model says, with their probabilities."""
+        logits = recording.logits.detach()
+        log_p = recording.log_probabilities
+        targets = self._task.targets(rows, asks, logits)
+        said = self._task.answers(rows, logits, None if log_p is None else log_p.detach())
+        chances: list[list[float | None]] = [[] for _ in rows]
+        for k in range(max(map(len, targets))):
+            scalar = Scalar.stack([own[min(k, len(own) - 1)].joint() for own in targets], self.device)
+            found = recording.log_probability(scalar)
+            values = [None] * len(rows) if found is None else found.detach().exp().tolist()
+            for own, chance, value, y in zip(targets, chances, values, recording.y(scalar).tolist(), strict=True):
+                if k < len(own):
+                    chance.append(value)
+                    own[k] = replace(own[k], y=y)
+        return [Answered(t, c, p.label) for t, c, p in zip(targets, chances, said, strict=True)]
+
+    def _explanations(
+        self, row: Encoded, answered: Answered, name: str, options: Mapping[str, Any], parts: Sequence[Part]
+    ) -> list[Explanation]:
+        """One per target."""
+        if self._forward_only:
+            parts = [without_future(p, t) for p, t in zip(parts, answered.targets, strict=True)]
+        return [
+            Explanation(
+                tokens=row.tokens,
+                input_ids=row.input_ids,
+                scores=part.scores,
+                special=np.array(row.special),
+                offsets=row.offsets,
+                word_ids=row.word_ids,
+                segments=row.segments,
+                target=target.label,
+                target_index=target.index,
+                contrast=target.contrast,
+                probability=chance,
+                method=name,
+                options={**options, **part.options},
+                layers=part.layers,
+                matrices=part.matrices,
+                text=row.text,
+                pair=row.pair,
+                truncated=row.truncated,
+                prediction=target.prediction or answered.prediction,
+                model=self.name,
+                task=self.task,
+            )
+            for target, chance, part in zip(answered.targets, answered.probabilities, parts, strict=True)
+        ]
 
     def lm_head(self, given: Any = None) -> LMHead:
         """The language-model head that decodes this model's hidden states: `given` (a name, a directory, a live model or a
@@ -214,164 +432,35 @@ class Explainer:
             raise NotSupported(f"lm_head={name!r} is a {type(source).__name__}: it has no language-model head.")
         return head
 
-    def _targets(self, target: Any, count: int, single: bool) -> list[int | str | None]:
-        """One per input: an index, None (predicted) or "all"."""
-        if isinstance(target, (list, tuple)):
+    def _attention_bytes(self, plan: Plan) -> int:
+        """What every (query, key) pair of a batch needs: 0 if nobody looks at attention. One layer's maps with their gradient
+        or relevance, their product and its parts; and a matrix per layer that the heads are averaged into. Models that hand
+        out their maps themselves hold those of all layers."""
+        needs = frozenset[str]().union(*(p.needs for p in forward_passes(traced(plan))))
+        wanted = {need for need in needs if need.startswith(("attention", "blocks"))}
+        if not wanted:
+            return 0
+        config = self.model.config
+        maps = 2 + 2 * any(".grad" in need for need in wanted) + 2 * any(".relevance" in need for need in wanted)
+        if not uses_attention_interface(self.model):
+            maps *= config.num_hidden_layers
+        itemsize = max(4, self.model.dtype.itemsize)
+        return int((maps * config.num_attention_heads + 2 * config.num_hidden_layers) * itemsize)
+
+    def max_pairs(self, plan: Plan) -> int | None:
+        """How many (query, key) pairs of a batch fit into the attention budget; None if nobody looks at attention."""
+        per_pair = self._attention_bytes(plan)
+        return ATTENTION_BYTES // per_pair if per_pair else None
+
+
+def per_input(asked: Mapping[str, Any], count: int, single: bool) -> list[dict[str, Any]]:
+    """What is asked of each input: a list holds one for each, anything else goes for all of them."""
+    for name, value in asked.items():
+        if isinstance(value, list):
             if single:
                 raise InputError(
-                    "a list of targets goes with a list of inputs; for one input give one target, or 'all'."
+                    f"a list of {name}s goes with a list of inputs; for one input give one {name}, or target='all'."
                 )
-            if len(target) != count:
-                raise InputError(f"{len(target)} targets for {count} inputs; give one each.")
-            return [self._target(t) for t in target]
-        return [self._target(target)] * count
-
-    def _target(self, target: Any) -> int | str | None:
-        if target is None or (target == "all" and "all" not in self.labels):
-            return target if target is None else "all"
-        if isinstance(target, str):
-            if target in self.labels:
-                return self.labels.index(target)
-            folded = [label.casefold() for label in self.labels]
-            if folded.count(target.casefold()) == 1:
-                return folded.index(target.casefold())
-            raise UnknownName("label", target, self.labels)
-        if isinstance(target, (bool, np.bool_)) or not isinstance(target, (int, np.integer)):
-            raise InputError(
-                f"target must be a label ({', '.join(self.labels)}), its index, 'all' or None, got {type(target).__name__}."
-            )
-        if not 0 <= target < len(self.labels):
-            raise InputError(f"target {target} is out of range: this model has labels 0 to {len(self.labels) - 1}.")
-        return int(target)
-
-    def _max_pairs(self, needs: frozenset[str]) -> int | None:
-        """How many (query, key) pairs of a batch fit into the attention budget; None if no attention is recorded."""
-        copies = 2 * ("attention" in needs or "blocks" in needs) + 2 * ("attention.grad" in needs)
-        copies += 4 * any(".relevance" in need for need in needs)  # written out, and kept in the graph
-        if not copies:
-            return None
-        config = self.model.config
-        maps = config.num_hidden_layers * config.num_attention_heads * copies
-        return int(ATTENTION_BYTES // (maps * self.model.dtype.itemsize))
-
-    def _in_memory(
-        self,
-        rows: Sequence[Encoded],
-        numbers: Sequence[int],
-        run: Callable[[Sequence[Encoded], Sequence[int]], list[Result]],
-    ) -> list[Result]:
-        """Run rows as one batch; where memory does not suffice, halve it and try again."""
-        try:
-            return run([rows[i] for i in numbers], numbers)
-        except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-            if not is_out_of_memory(error):
-                raise
-        if len(numbers) == 1:
-            n = len(rows[numbers[0]])
-            raise ModelError(
-                f"not enough memory for one text of {n} tokens; shorten it, or use a method that records less."
-            )
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
-        half = len(numbers) // 2
-        return self._in_memory(rows, numbers[:half], run) + self._in_memory(rows, numbers[half:], run)
-
-    def _collate(self, rows: Sequence[Encoded]) -> Batch:
-        return collate(rows, pad_id(self.model.config), self.device)
-
-    def _explain_batch(
-        self,
-        rows: Sequence[Encoded],
-        targets: Sequence[int | str | None],
-        planned: ForwardPass,
-    ) -> list[dict[str, list[Explanation]]]:
-        """Every method of one pass on one batch: one forward, and one backward per scalar, relevance and target."""
-        plan = planned.plan
-        results: list[dict[str, list[Explanation]]] = [{name: [] for name in plan} for _ in rows]
-        heads = {o.get("lm_head"): self.lm_head(o.get("lm_head")) for m, o in plan.values() if "lm-head" in m.needs(o)}
-        dtype = planned.dtype(self.model.dtype)
-        batch = self._collate(rows)
-        with record(self.model, self._task, batch, planned.needs, planned.rules, dtype, heads) as recording:
-            predicted = recording.logits.detach().argmax(-1).tolist()
-            rounds = len(self.labels) if "all" in targets else 1
-            for turn in range(rounds):
-                wanted = [
-                    turn if t == "all" else p if t is None else int(t) for t, p in zip(targets, predicted, strict=True)
-                ]
-                target = torch.tensor(wanted, device=self.device)
-                traces = planned.traces(recording, target, last=turn == rounds - 1)
-                probability = next(iter(traces.values())).probability
-                chances = None if probability is None else probability.tolist()
-                for name, (method, options) in plan.items():
-                    attribution = method(traces[name], **options)
-                    arrays = to_arrays(attribution, name, rows, self.model.dtype)
-                    for i, (row, (scores, layers, facts)) in enumerate(zip(rows, arrays, strict=True)):
-                        if turn and targets[i] != "all":
-                            continue
-                        results[i][name].append(
-                            Explanation(
-                                tokens=row.tokens,
-                                input_ids=row.input_ids,
-                                scores=scores,
-                                special=np.array(row.special),
-                                offsets=row.offsets,
-                                word_ids=row.word_ids,
-                                segments=row.segments,
-                                target=self.labels[wanted[i]],
-                                target_index=wanted[i],
-                                probability=None if chances is None else chances[i],
-                                method=name,
-                                options={**options, **facts},
-                                layers=layers,
-                                matrices=cut_matrices(attribution.matrices, i, len(row), scores.dtype),
-                                text=row.text,
-                                pair=row.pair,
-                                truncated=row.truncated,
-                                prediction=self.labels[predicted[i]],
-                                model=self.name,
-                            )
-                        )
-        return results
-
-
-def plan_methods(names: Sequence[str], options: Mapping[str, Any]) -> dict[str, tuple[Method, dict[str, Any]]]:
-    """Each method with its own options; an option that no method takes is an error."""
-    methods = [get_method(name) for name in names]
-    known = {option for m in methods for option in m.defaults}
-    for option in options:
-        if option not in known:
-            raise UnknownName(f"option of {', '.join(names)}", option, sorted(known))
-    return {m.name: (m, m.check({k: v for k, v in options.items() if k in m.defaults})) for m in methods}
-
-
-def to_arrays(
-    attribution: Attribution, name: str, rows: Sequence[Encoded], dtype: torch.dtype
-) -> list[tuple[np.ndarray, np.ndarray | None, dict[str, Any]]]:
-    """Scores, layers and facts per row, padding cut off; refuses scores that are not finite."""
-    kind = np.float64 if dtype == torch.float64 else np.float32
-    scores = attribution.scores.detach().to("cpu", torch.float64).numpy()
-    layers = None if attribution.layers is None else attribution.layers.detach().to("cpu", torch.float64).numpy()
-    parts = []
-    for i, row in enumerate(rows):
-        n = len(row)
-        if not np.isfinite(scores[i, :n]).all():
-            raise ModelError(
-                f"{name} gave scores that are not finite numbers for {' '.join(row.tokens[:8])!r}; try dtype='float64'."
-            )
-        facts = {k: v[i] if isinstance(v, list) else v for k, v in attribution.options.items()}
-        parts.append((scores[i, :n].astype(kind), None if layers is None else layers[i, :, :n].astype(kind), facts))
-    return parts
-
-
-def cut_matrices(matrices: Mapping[str, Tensor] | None, row: int, n: int, kind: Any) -> dict[str, np.ndarray] | None:
-    """One row's matrices (L, n, n), cut to its real tokens."""
-    if matrices is None:
-        return None
-    return {
-        name: m[row, :, :n, :n].detach().to("cpu", torch.float64).numpy().astype(kind) for name, m in matrices.items()
-    }
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """CUDA says so by type, the CPU allocator only by words."""
-    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "not enough memory" in str(error)
+            if len(value) != count:
+                raise InputError(f"{len(value)} {name}s for {count} inputs; give one each.")
+    return [{k: v[i] if isinstance(v, list) else v for k, v in asked.items()} for i in range(count)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Floats = NDArray[np.floating[Any]]
+NoneType = type(None)
+Kinds = type | tuple[type, ...]
+STORED = {name: np.dtype(name) for name in ("float16", "float32", "float64")}  # what scores are kept in
 
 
 @dataclass(frozen=True)
@@ -52,28 +55,15 @@ class Explanation:
     truncated: bool = False
     prediction: str | None = None  # what the model answered, which need not be the target
     model: str | None = None
+    contrast: str | None = None  # the target is explained *rather than* this
+    task: str = "sequence-classification"
 
     def __len__(self) -> int:
         return len(self.tokens)
 
     def words(self) -> list[Word]:
         """Whole words, special tokens left out; a word's score is the sum of its pieces' scores."""
-        groups: dict[int, list[int]] = {}
-        for i, number in enumerate(self.word_ids):
-            if number is not None and not self.special[i]:
-                groups.setdefault(number, []).append(i)
-        return [self._word(pieces) for pieces in groups.values()]
-
-    def _word(self, pieces: list[int]) -> Word:
-        segment = self.segments[pieces[0]] or 0
-        source = self.pair if segment == 1 else self.text
-        start, end = self.offsets[pieces[0]][0], self.offsets[pieces[-1]][1]
-        if source is not None and end > start:
-            text = source[start:end]
-            start, end, text = start + len(text) - len(text.lstrip()), end, text.strip() or text
-        else:
-            text = "".join(plain_piece(self.tokens[i]) for i in pieces)
-        return Word(text, float(self.scores[pieces].sum()), tuple(pieces), segment, start, end)
+        return words_of(self, self.scores)
 
     def top(self, k: int = 10) -> list[Word]:
         """The k words that weigh most, for or against; ties go to the earlier word."""
@@ -88,6 +78,8 @@ class Explanation:
             "target_index": self.target_index,
             "probability": self.probability,
             "prediction": self.prediction,
+            "contrast": self.contrast,
+            "task": self.task,
             "method": self.method,
             "options": self.options,
             "text": self.text,
@@ -107,11 +99,24 @@ class Explanation:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Explanation:
         """The inverse of `to_dict`."""
+        if not isinstance(data, Mapping):
+            raise InputError(f"a stored Explanation is a mapping (what to_dict gives), got {type(data).__name__}.")
         missing = sorted({"tokens", "scores", "target", "target_index", "method", "input_ids", "special"} - set(data))
         if missing:
             raise InputError(f"this is not a stored Explanation: it lacks {', '.join(missing)}.")
+        try:
+            found = cls._from_plain(data)
+        except (TypeError, ValueError, AttributeError, KeyError, OverflowError) as error:
+            raise InputError(f"this is not a stored Explanation: {error}.") from error
+        wrong = misfits(found)
+        if wrong:
+            raise InputError(f"this is not a stored Explanation: {wrong[0]} does not fit its {len(found)} tokens.")
+        return found
+
+    @classmethod
+    def _from_plain(cls, data: Mapping[str, Any]) -> Explanation:
         n = len(data["tokens"])
-        dtype = np.dtype(data.get("dtype", "float32"))
+        dtype = STORED[data.get("dtype", "float32")]
         layers = data.get("layers")
         matrices = data.get("matrices")
         return cls(
@@ -134,6 +139,8 @@ class Explanation:
             truncated=bool(data.get("truncated", False)),
             prediction=data.get("prediction"),
             model=data.get("model"),
+            contrast=data.get("contrast"),
+            task=data.get("task", "sequence-classification"),
         )
 
     def __eq__(self, other: object) -> bool:
@@ -147,26 +154,111 @@ class Explanation:
         p = "" if self.probability is None else f" (p={self.probability:.3f})"
         return f"<Explanation of {self.target!r}{p} by {self.method}: {best}>"
 
-    def to_text(self, *, color: bool | None = None, pieces: bool = False, width: int | None = None) -> str:
-        """Highlighted text for a terminal. color=None colours on a terminal that allows it, and is plain elsewhere."""
-        from whence.render.terminal import explanation_text
+    def to_text(
+        self, *, color: bool | None = None, pieces: bool = False, width: int | None = None, layers: bool = False
+    ) -> str:
+        """Highlighted text for a terminal; layers=True shows a block per word and layer instead.
 
-        return explanation_text(self, color=color, pieces=pieces, width=width)
+        color=None colours on a terminal that allows it, and is plain elsewhere.
+        """
+        from whence.render.terminal import explanation_text, layers_text
 
-    def to_html(self, *, pieces: bool = False) -> str:
-        """A self-contained HTML fragment: no script, no network; hover a word for its score and rank."""
+        return (layers_text if layers else explanation_text)(self, color=color, pieces=pieces, width=width)
+
+    def to_html(self, *, pieces: bool = False, theme: str | None = None) -> str:
+        """A self-contained HTML fragment: no script, no network; hover a word for its score and rank.
+
+        theme: "light" or "dark"; None follows the reader's system.
+        """
         from whence.render.html import explanation_html
 
-        return explanation_html(self, pieces=pieces)
+        return explanation_html(self, pieces=pieces, theme=theme)
 
     def _repr_html_(self) -> str:
         return self.to_html()
 
-    def figure(self) -> Figure:
-        """A matplotlib figure: words over layers where the method has layers, a bar per word elsewhere."""
+    def to_latex(self, *, pieces: bool = False, document: bool = True) -> str:
+        """The highlighted text as a LaTeX document that needs the package xcolor only; document=False gives its body."""
+        from whence.render.latex import explanation_latex
+
+        return explanation_latex(self, pieces=pieces, document=document)
+
+    def figure(self, kind: str | None = None, **options: Any) -> Figure:
+        """A matplotlib figure, sized for a paper: "bars", "layers", "text", "matrix" or "matrices" (ALTI with matrices=True).
+
+        kind=None gives layers where the method has them and bars elsewhere. Options: width (inches), theme ("light" or "dark"),
+        pieces; rows={name: Explanation} adds rows below the layers; name= and layer= choose a matrix.
+        """
         from whence.render.figures import explanation_figure
 
-        return explanation_figure(self)
+        return explanation_figure(self, kind, **options)
+
+
+class HasWords(Protocol):
+    """What words are read from: an Explanation, or an encoded row before it is explained."""
+
+    @property
+    def tokens(self) -> tuple[str, ...]: ...
+    @property
+    def special(self) -> Any: ...
+    @property
+    def offsets(self) -> tuple[tuple[int, int], ...]: ...
+    @property
+    def word_ids(self) -> tuple[int | None, ...]: ...
+    @property
+    def segments(self) -> tuple[int | None, ...]: ...
+    @property
+    def text(self) -> str | None: ...
+    @property
+    def pair(self) -> str | None: ...
+
+
+def words_of(row: HasWords, scores: Floats) -> list[Word]:
+    """The whole words of a row, special tokens left out, each with the sum of its pieces' scores."""
+    groups: dict[int, list[int]] = {}
+    for i, number in enumerate(row.word_ids):
+        if number is not None and not row.special[i]:
+            groups.setdefault(number, []).append(i)
+    return [word_of(row, scores, pieces) for pieces in groups.values()]
+
+
+def word_of(row: HasWords, scores: Floats, pieces: list[int]) -> Word:
+    segment = row.segments[pieces[0]] or 0
+    source = row.pair if segment == 1 else row.text
+    start, end = row.offsets[pieces[0]][0], row.offsets[pieces[-1]][1]
+    if source is not None and end > start:
+        text = source[start:end]
+        start, end, text = start + len(text) - len(text.lstrip()), end, text.strip() or text
+    else:
+        text = "".join(plain_piece(row.tokens[i]) for i in pieces)
+    return Word(text, float(scores[pieces].sum()), tuple(pieces), segment, start, end)
+
+
+def misfits(e: Explanation) -> list[str]:
+    """The fields of an Explanation that are not what its type says."""
+    n = len(e)
+    numbers = {"scores": (e.scores, (n,)), "special": (e.special, (n,))}
+    if e.layers is not None:
+        numbers["layers"] = (e.layers, (*e.layers.shape[:1], n))
+    for name, matrix in (e.matrices or {}).items():
+        numbers[f"matrices[{name!r}]"] = (matrix, (*matrix.shape[:1], n, n))
+    wrong = [name for name, (array, shape) in numbers.items() if array.shape != shape or not np.isfinite(array).all()]
+    per_token: dict[str, tuple[tuple[Any, ...], Kinds]] = {
+        "tokens": (e.tokens, str),
+        "input_ids": (e.input_ids, int),
+        "offsets": (e.offsets, tuple),
+        "word_ids": (e.word_ids, (int, NoneType)),
+        "segments": (e.segments, (int, NoneType)),
+    }
+    wrong += [k for k, (v, kind) in per_token.items() if len(v) != n or not all(isinstance(x, kind) for x in v)]
+    single: dict[str, tuple[Any, Kinds]] = {
+        "target": (e.target, str),
+        "target_index": (e.target_index, int),
+        "method": (e.method, str),
+        "probability": (e.probability, (int, float, NoneType)),
+        **{k: (getattr(e, k), (str, NoneType)) for k in ("text", "pair", "prediction", "model", "contrast", "task")},
+    }
+    return wrong + [name for name, (value, kind) in single.items() if not isinstance(value, kind)]
 
 
 def plain_piece(token: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,24 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from whence import zoo
 from whence.errors import InputError, UnknownName, WhenceError
+from whence.evaluate.layers import choose_layers
+from whence.evaluate.recipe import Recipe, read_recipe
 from whence.explainer import Explainer
-from whence.models import is_causal
+from whence.inputs import Encoder
+from whence.models import is_causal, max_length, pad_id, special_ids, type_vocab_size, vocab_size
 from whence.table import Table
-from whence.tasks import TASKS, SequenceClassification, Task, Unexplained, task_of
+from whence.tasks import (
+    TASKS,
+    CausalLM,
+    MaskedLM,
+    QuestionAnswering,
+    SequenceClassification,
+    Task,
+    TokenClassification,
+    Vocabulary,
+    labels_of,
+    task_of,
+)
 from whence.zoo.catalogue import find
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -31,6 +45,8 @@ def load(
     dtype: str | torch.dtype | None = None,
     task: str | None = None,
     lm_head: str | Path | nn.Module | None = None,
+    recipe: str | Path | Recipe | None = None,
+    sample: Any = None,
     trust_remote_code: bool = False,
 ) -> Explainer:
     """Make a model ready to explain.
@@ -43,6 +59,11 @@ def load(
     lm_head: what decodes hidden layers (decoded-grad-cam, decoded-simple) where the model has no language-model head of its
         own: the name or directory of the checkpoint it was fine-tuned from, a live model, or a module from hidden states
         to logits. Embedded models know theirs.
+    recipe: what `whence tune` wrote: its method is used where none is named, and the options that it found best for a method
+        (a layer, say) become that method's defaults.
+    sample: texts like those to be explained (a list, or whatever `whence.evaluate` takes; at most 48 are used, without their
+        labels). The layer that `layer="auto"` of decoded saliency stands for is chosen on them at once, by the revealing and
+        the hiding game. Embedded classifiers have theirs already; a recipe goes before both.
 
     >>> import whence
     >>> ex = whence.load("sentiment")
@@ -58,7 +79,7 @@ def load(
             )
         if device is not None and torch.device(device) != model.device:
             raise InputError("a live model stays on its device: move it yourself (model.to(device)) before load().")
-        return explainer(model, tokenizer, task, type(model).__name__, lm_head=lm_head)
+        return follow(explainer(model, tokenizer, task, type(model).__name__, lm_head=lm_head), recipe, sample)
     if not isinstance(model, (str, Path)):
         raise InputError(f"load() takes a name, a directory, a hub id or a live model, got {type(model).__name__}.")
     kind = as_dtype(dtype)
@@ -72,8 +93,25 @@ def load(
         live.to(torch.device(device))  # type: ignore[arg-type]
     live.train(False)
     ready = explainer(live, tokenizer or own, task, type(live).__name__, str(model), lm_head)
-    ready.embedded_heads = zoo.head_mask(str(model)) if embedded else None
+    if embedded:
+        ready.embedded_heads = zoo.head_mask(str(model))
+        ready.tuned = auto_layers(zoo.layers(str(model)))
+    return follow(ready, recipe, sample)
+
+
+def follow(ready: Explainer, recipe: str | Path | Recipe | None, sample: Any) -> Explainer:
+    """The explainer with a recipe's method and options for its own, and layers chosen on a sample."""
+    if sample is not None:
+        ready.tuned = auto_layers(choose_layers(ready, sample))
+    if recipe is not None:
+        found = read_recipe(recipe)
+        ready.preferred, ready.tuned = (found.method, found.options), {**ready.tuned, **found.tuned}
     return ready
+
+
+def auto_layers(layers: Mapping[str, int]) -> dict[str, dict[str, int]]:
+    """What "auto" stands for, as options of the methods that have it."""
+    return {name: {"auto_layer": layer} for name, layer in layers.items()}
 
 
 def models() -> Table:
@@ -116,7 +154,7 @@ def explainer(
     def load_lm(name: str) -> PreTrainedModel:
         return language_model(name, model.dtype, model.device)
 
-    made = make_task(task_of(model.config, class_name, task), model)
+    made = make_task(task_of(model.config, class_name, task), model, tokenizer)
     return Explainer(model, tokenizer, made, name, lm_head, load_lm)
 
 
@@ -136,8 +174,24 @@ def zoo_head(name: str) -> str | None:
     return "masked-lm" if find(name).adapter is not None else None
 
 
-def make_task(name: str, model: PreTrainedModel) -> Task:
-    return SequenceClassification(causal=is_causal(model)) if name == "sequence-classification" else Unexplained(name)
+def make_task(name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None) -> Task:
+    encoder = Encoder(
+        tokenizer=tokenizer,
+        max_length=max_length(model, tokenizer),
+        vocab_size=vocab_size(model),
+        special_ids=special_ids(model.config, tokenizer),
+        type_vocab_size=type_vocab_size(model.config),
+    )
+    config = model.config
+    if name == "question-answering":
+        return QuestionAnswering(encoder)
+    if name == "token-classification":
+        return TokenClassification(encoder, labels_of(config))
+    if name == "masked-lm":
+        return MaskedLM(encoder, Vocabulary(tokenizer, encoder.vocab_size, spaced=True))
+    if name == "causal-lm":
+        return CausalLM(encoder, Vocabulary(tokenizer, encoder.vocab_size, spaced=False))
+    return SequenceClassification(encoder, labels_of(config), is_causal(model), pad_id(config), config.problem_type)
 
 
 def found_in_zoo(name: str, dtype: torch.dtype) -> tuple[PreTrainedModel, PreTrainedTokenizerBase | None]:

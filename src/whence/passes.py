@@ -1,18 +1,41 @@
-"""Which forwards a call costs: one for all methods, and a further one per rule set beyond the first."""
+"""The methods of a call with their options, and which forwards they cost: one for all, and a further one per rule set beyond the first."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from whence.registry import Method
+from whence.errors import UnknownName
+from whence.registry import Method, get_method
+from whence.tasks import Scalar
 from whence.trace import Recording, RelevancePass, Trace, rule_set
 
 Plan = Mapping[str, tuple[Method, dict[str, Any]]]
+
+
+def plan_methods(
+    names: Sequence[str], options: Mapping[str, Any], tuned: Mapping[str, Mapping[str, Any]] | None = None
+) -> dict[str, tuple[Method, dict[str, Any]]]:
+    """Each method with its own options, those that are not given (or "auto") as tuned; an option that no method takes is an error."""
+    methods = [get_method(name) for name in names]
+    known = {option for m in methods for option in m.defaults}
+    for option in options:
+        if option not in known:
+            raise UnknownName(f"option of {', '.join(names)}", option, sorted(known))
+    plan = {}
+    for m in methods:
+        own = (tuned or {}).get(m.name, {})
+        given = {k: v for k, v in options.items() if k in m.defaults and not (k in own and v == "auto")}
+        plan[m.name] = (m, m.check({**own, **given}))
+    return plan
+
+
+def traced(plan: Plan) -> Plan:
+    """The methods that read a trace."""
+    return {name: p for name, p in plan.items() if p[0].kind == "trace"}
 
 
 @dataclass(frozen=True)
@@ -35,14 +58,14 @@ class ForwardPass:
     def needs(self) -> frozenset[str]:
         return frozenset[str]().union(*(m.needs(o) for m, o in self.plan.values()))
 
-    def traces(self, recording: Recording, target: Tensor, *, last: bool) -> dict[str, Trace]:
+    def traces(self, recording: Recording, scalar: Scalar, *, last: bool) -> dict[str, Trace]:
         """What each method sees: one backward of gradients for all, and one of relevance per distinct request."""
         requests: dict[RelevancePass, list[str]] = {}
         for name, (method, options) in self.plan.items():
             wanted = method.relevance(options)
             if wanted is not None:
                 requests.setdefault(wanted, []).append(name)
-        plain = recording.toward(target, last=last and not requests)
+        plain = recording.toward(scalar, last=last and not requests)
         traces = dict.fromkeys(self.plan, plain)
         for number, (wanted, names) in enumerate(requests.items(), start=1):
             needs = frozenset[str]().union(*(self.plan[n][0].needs(self.plan[n][1]) for n in names))

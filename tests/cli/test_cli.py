@@ -11,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+import transformers
 
 import whence
 from whence.cli import main
@@ -127,7 +129,8 @@ def test_tables(cli) -> None:
     _, out, _ = cli("models")
     assert out.startswith("sentiment\tsequence-classification\tnegative, positive")
     _, out, _ = cli("--version")
-    assert out.strip() == f"whence {whence.__version__}"
+    assert out.startswith(f"whence {whence.__version__}, python 3.")
+    assert out.strip().endswith(f"torch {torch.__version__}, transformers {transformers.__version__}")
 
 
 def test_export_writes_a_plain_directory(cli, tmp_path: Path, sentiment: whence.Explainer) -> None:
@@ -146,3 +149,60 @@ def test_as_a_real_process() -> None:
     )
     assert json.loads(done.stdout)["target"] == "positive"
     assert done.stderr == ""
+
+
+def test_every_task_has_its_embedded_model(cli) -> None:
+    context = "The book was written by Anna Smith in 1932."
+    code, out, _ = cli(
+        "explain", "--task", "qa", "--question", "Who wrote the book?", "--context", context, "--top", "2"
+    )
+    assert code == 0
+    assert out.startswith("Anna Smith ")
+    code, out, _ = cli(
+        "explain", "--question", "When?", "--context", "-", "--answer", "1932", "--top", "2", stdin=context
+    )
+    assert code == 0
+    assert out.startswith("1932 ")
+    sentence = "the keys to the cabinet [MASK] on the table ."
+    code, out, _ = cli("explain", "--task", "masked-lm", sentence, "--contrast", "are", "is", "--top", "1")
+    assert code == 0
+    assert out.startswith("are rather than is ")
+    assert out.strip().split("\n")[-1].split()[0] == "keys"
+    code, out, _ = cli(
+        "explain", "--task", "causal-lm", "Once upon a time", "--continuation", " there was", "--format", "json"
+    )
+    assert code == 0
+    assert json.loads(out)["pair"] == " there was"
+    code, out, _ = cli("explain", "--task", "causal-lm", "He opened the", "--generate", "2", "--top", "1")
+    assert code == 0
+    assert out.count("attnlrp") == 2
+    drawn = [
+        cli(
+            "explain", "--task", "causal-lm", "He opened the", "--generate", "3", "--sample", "--option", f"seed={seed}"
+        )
+        for seed in (1, 1, 2)
+    ]
+    assert drawn[0] == drawn[1] != drawn[2]
+    question = ("--question", "Who wrote the book?", "--context", context, "--contrast", "Anna Smith", "1932")
+    code, out, _ = cli("explain", *question, "--top", "1")
+    assert code == 0
+    assert out.startswith("Anna Smith rather than 1932 ")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "give a text to explain, or --question"),
+        (("--question", "Who?"), "needs the --context"),
+        (("good", "--question", "Who?", "--context", "She."), "not both"),
+        (("good", "--context", "She."), "go with --question"),
+        (("good", "--task", "ner"), "name one with --model"),
+        (("good", "--task", "poetry"), "unknown task 'poetry'"),
+        (("good", "--task", "causal-lm", "--generate", "2", "--target", "x"), "leave --target"),
+        (("good", "--task", "causal-lm", "--sample"), "give --generate"),
+    ],
+)
+def test_errors_about_tasks(cli, words: tuple[str, ...], message: str) -> None:
+    code, _, err = cli("explain", *words)
+    assert code == 2
+    assert message in err

@@ -156,7 +156,9 @@ def test_thresholds_are_options() -> None:
 
 
 def test_words_meet_pieces_by_characters() -> None:
-    row = whence.load(architectures.model("bert"), architectures.tokenizer())._encoder.encode(["slowed, film"])[0]
+    row = whence.load(architectures.model("bert"), architectures.tokenizer()).engine.task.encoder.encode(
+        ["slowed, film"]
+    )[0]
     assert row.tokens == ("[CLS]", "slow", "##ed", ",", "film", "[SEP]")
     assert pieces_of(row, 0, 6) == [1, 2]
     assert pieces_of(row, 6, 7) == [3]

@@ -280,3 +280,10 @@ def test_embedded_models_know_their_head(sentiment: whence.Explainer) -> None:
     e = sentiment.explain("a charming and often affecting journey", "decoded-grad-cam")
     assert e.options["lm_head"] == "masked-lm"
     assert e.scores.max() > 0
+
+
+@pytest.mark.parametrize("method", ["decoded-grad-cam", "decoded-simple"])
+def test_no_layer_is_the_auto_layer(method: str) -> None:
+    ex = whence.load("sentiment")
+    plain, auto = ex.explain("a charming journey", method), ex.explain("a charming journey", method, layer="auto")
+    assert np.array_equal(plain.scores, auto.scores)

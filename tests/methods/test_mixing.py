@@ -47,8 +47,8 @@ def traced(model: Any, rows: list[list[int]], needs: set[str] | None = None) -> 
     ex = whence.load(model)
     encoded = [Encoded(tuple(r), *[tuple(r)] * 5) for r in rows]  # only the ids matter here
     batch = collate(encoded, 0, model.device)
-    with record(model, ex._task, batch, frozenset(needs or {"blocks"})) as recording:
-        return recording.toward(torch.zeros(len(rows), dtype=torch.long))
+    with record(model, ex.engine.task, batch, frozenset(needs or {"blocks"})) as recording:
+        return recording.toward(architectures.first_logit(ex, encoded, recording))
 
 
 # ---- the authors' numbers -------------------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ def test_literal(name: str, method: str, options: dict[str, Any], monkeypatch: p
     monkeypatch.setattr(parts_and_distances, "QUERIES", 3)  # blocks that do not divide the text evenly
     monkeypatch.setattr(parts_and_distances, "CACHE_BYTES", 3 * 2 * 32 * 8)
     trace = traced(architectures.model(name), [[2, 7, 9, 12, 30, 9, 3]])
-    row = torch.eye(7, dtype=torch.float64)[trace.readout[0]]
+    row = torch.eye(7, dtype=torch.float64)[trace.readout[0, 0]]
     for block in reversed(trace.blocks):
         row = row @ literal_matrix(block, method, options)
     found = whence.registry.get_method(method)(trace, **options).scores[0]
@@ -302,7 +302,9 @@ def test_families_without_a_spec_say_what_still_works(name: str) -> None:
     assert len(ex.explain(TEXTS[0], "rollout"))
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="the fused kernel runs on CUDA only (bench/gpu_mixing.py)")
+@pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="the fused kernel runs on CUDA only (python -m bench kernels)"
+)
 @pytest.mark.parametrize(("b", "heads", "n", "d"), [(2, 12, 37, 100), (1, 3, 70, 130), (1, 32, 200, 64)])
 def test_fused_kernel_agrees_with_the_blocked_path(b: int, heads: int, n: int, d: int) -> None:
     fused = importlib.import_module("whence.methods.mixing_triton").l1_fused

@@ -84,9 +84,10 @@ def test_masked_relevance_is_conserved_too(name: str) -> None:
     ex = explainer(name)
     heads = HeadParts((((1, 0, 0, 1), (0, 0, 0, 0), (2, 0, 1, 0)), ((0, 0, 0, 1), (0, 0, 0, 0), (0, 1, 0, 0))))
     needs = frozenset({"hidden.relevance"})
-    batch = collate(ex._encoder.encode(ROWS), 0, ex.device)
-    with record(ex.model, ex._task, batch, needs, "deep-taylor") as recording:
-        trace = recording.toward(torch.zeros(3, dtype=torch.long), last=False)
+    rows = ex.engine.task.encoder.encode(ROWS)
+    batch = collate(rows, 0, ex.device)
+    with record(ex.model, ex.engine.task, batch, needs, "deep-taylor") as recording:
+        trace = recording.toward(architectures.first_logit(ex, rows, recording), last=False)
         trace = recording.with_relevance(trace, RelevancePass("deep-taylor", heads), needs, last=True)
     for layer in trace.hidden_relevance:
         np.testing.assert_allclose(layer.sum((1, 2)), 1.0, atol=1e-4)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
-import json
+import logging
 import sys
 import warnings
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,10 +15,11 @@ from rich.table import Table as RichTable
 
 import whence
 from whence import zoo
+from whence.cli.pictures import SHOWN_AS, as_shown, check_format, draw_one, put
+from whence.doctor import versions
 from whence.errors import InputError, UnknownName, WhenceError
-from whence.explanation import Explanation
-from whence.render.terminal import explanation_text
 from whence.table import Table
+from whence.tasks.base import ALIASES, TASKS
 
 app = typer.Typer(
     name="whence",
@@ -26,46 +28,141 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+INTERRUPTED = 130  # what shells call a command that Ctrl-C ended
 FORMATS = ("text", "json")
+
+
+# the embedded model that serves a task when none is named
+TASK_MODELS = {
+    "sequence-classification": "sentiment",
+    "question-answering": "qa",
+    "masked-lm": "masked-lm",
+    "causal-lm": "causal-lm",
+}
 
 
 @app.command()
 def explain(
-    text: Annotated[str, typer.Argument(help="The text to explain; '-' reads texts from stdin, one per line.")],
+    text: Annotated[
+        str | None, typer.Argument(help="The text to explain; '-' reads texts from stdin, one per line.")
+    ] = None,
     pair: Annotated[str | None, typer.Option(help="The second text of a pair (e.g. a hypothesis).")] = None,
-    model: Annotated[str, typer.Option(help="An embedded model's name, a directory, or a hub id.")] = "sentiment",
+    question: Annotated[str | None, typer.Option(help="A question, answered from --context.")] = None,
+    context: Annotated[str | None, typer.Option(help="Where the answer stands; '-' reads it from stdin.")] = None,
+    answer: Annotated[str | None, typer.Option(help="Explain this answer; default: the model's own.")] = None,
+    task: Annotated[
+        str | None, typer.Option(help="qa, masked-lm, causal-lm, ner, classification; default: told from the model.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="An embedded model's name, a directory, or a hub id; default: by the task.")
+    ] = None,
     method: Annotated[
         list[str] | None, typer.Option(help="A method's name; may be given several times; default: attnlrp.")
     ] = None,
     target: Annotated[
-        str | None, typer.Option(help="Label or index to explain, or 'all'; default: the prediction.")
+        str | None, typer.Option(help="Label, word or index to explain, or 'all'; default: the prediction.")
+    ] = None,
+    contrast: Annotated[
+        tuple[str, str] | None, typer.Option(metavar="THIS THAT", help="Explain why THIS rather than THAT.")
+    ] = None,
+    continuation: Annotated[str | None, typer.Option(help="causal-lm: explain this text after the prompt.")] = None,
+    generate: Annotated[
+        int | None, typer.Option(min=1, help="causal-lm: write this many tokens and explain each.")
+    ] = None,
+    sample: Annotated[
+        bool, typer.Option("--sample", help="Draw what --generate writes (--option seed=N), not always the likeliest.")
+    ] = False,
+    place: Annotated[
+        str | None, typer.Option(help="Which [MASK] or token of the continuation (0, 1, … or 'all'); ner: which word.")
     ] = None,
     option: Annotated[
         list[str] | None, typer.Option(help="An option of the method, as name=value; repeatable.")
     ] = None,
-    format: Annotated[str, typer.Option(help="'text' or 'json'.")] = "text",
+    recipe: Annotated[
+        str | None, typer.Option(help="A file that `whence tune` wrote: its method and options are the defaults.")
+    ] = None,
+    layer_texts: Annotated[
+        str | None, typer.Option(help="A file of texts on which decoded methods choose their layer (layer=auto).")
+    ] = None,
+    format: Annotated[str, typer.Option(help="'text', 'json', 'html' or 'latex'.")] = "text",
+    output: Annotated[Path | None, typer.Option(help="Write to this file instead of the screen.")] = None,
+    figure: Annotated[Path | None, typer.Option(help="Draw the explanation into this file (.png, .svg, .pdf).")] = None,
+    picture: Annotated[
+        str | None,
+        typer.Option("--kind", help="The figure: bars, layers, text, matrix or matrices; default: layers, else bars."),
+    ] = None,
+    theme: Annotated[str, typer.Option(help="'light' or 'dark' figures.")] = "light",
+    layers: Annotated[bool, typer.Option("--layers", help="Show a block per word and layer.")] = False,
     top: Annotated[int | None, typer.Option(min=0, help="List this many of the words that weigh most.")] = None,
     pieces: Annotated[bool, typer.Option("--pieces", help="Show the tokenizer's own pieces.")] = False,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, …")] = None,
     dtype: Annotated[str | None, typer.Option(help="float32, float64, bfloat16 or float16.")] = None,
 ) -> None:
     """Explain a text: which tokens speak for the prediction, which against it."""
-    if format not in FORMATS:
-        raise UnknownName("format", format, FORMATS)
-    texts = read_texts(text)
-    inputs: list[Any] = [(t, pair) for t in texts] if pair is not None else list(texts)
-    explainer = whence.load(model, device=device, dtype=dtype)
-    found = explainer.explain(inputs, method, as_target(target), **as_options(option or []))
+    check_format(format, SHOWN_AS)
+    inputs = read_inputs(text, pair, question, context, answer)
+    kind = "qa" if question is not None and task is None else task
+    known = ALIASES.get(kind, kind) if kind else "sequence-classification"
+    if known not in TASKS:
+        raise UnknownName("task", known, (*TASKS, *ALIASES))
+    name = model or TASK_MODELS.get(known)
+    if name is None:
+        raise InputError(f"no embedded model serves the task {known!r}: name one with --model.")
+    explainer = whence.load(
+        name, device=device, dtype=dtype, task=kind if model else None, recipe=recipe, sample=layer_texts
+    )
+    options = as_options(option or [])
+    asked: dict[str, Any] = {"target": as_number(target), "contrast": contrast}
+    asked |= {"continuation": continuation, "place": as_number(place)}
+    if generate is None:
+        if sample:
+            raise InputError("--sample says how --generate writes: give --generate, a number of tokens, too.")
+        found = explainer.explain(inputs, method, **asked, **options)
+    elif any(value is not None for value in asked.values()):
+        raise InputError(
+            "--generate explains what the model itself writes: leave --target, --contrast and --continuation out."
+        )
+    else:
+        found = [
+            list(g.explanations)
+            for one in inputs
+            for g in as_list(
+                explainer.generate(one, as_single(method), max_new_tokens=generate, sample=sample, **options)
+            )
+        ]
     columns = found.values() if isinstance(found, dict) else [found]
     flat = [e for per_input in zip(*columns, strict=True) for one in per_input for e in as_list(one)]
-    if format == "json":
-        dicts = [e.to_dict() for e in flat]
-        print(json.dumps(dicts[0] if len(dicts) == 1 else dicts, ensure_ascii=False, allow_nan=False))
-        return
-    print("\n\n".join(explanation_text(e, pieces=pieces, top=top) for e in flat))
+    if figure is not None:
+        draw_one(flat, figure, picture, theme, pieces)
+    put(as_shown(flat, format, pieces=pieces, top=top, layers=layers), output)
 
 
-def as_list(one: Explanation | list[Explanation]) -> list[Explanation]:
+def read_inputs(
+    text: str | None, pair: str | None, question: str | None, context: str | None, answer: str | None
+) -> list[Any]:
+    """Texts, pairs, or one question with its context."""
+    if question is None:
+        if context is not None or answer is not None:
+            raise InputError("--context and --answer go with --question.")
+        if text is None:
+            raise InputError("give a text to explain, or --question and --context.")
+        texts = read_texts(text)
+        return [(t, pair) for t in texts] if pair is not None else list(texts)
+    if text is not None or pair is not None:
+        raise InputError("give a text or a --question with its --context, not both.")
+    if context is None:
+        raise InputError("--question needs the --context it is answered from.")
+    item = {"question": question, "context": sys.stdin.read() if context == "-" else context}
+    return [item if answer is None else {**item, "answer": answer}]
+
+
+def as_single(method: list[str] | None) -> str | None:
+    if method is not None and len(method) > 1:
+        raise InputError("--generate takes one --method.")
+    return method[0] if method else None
+
+
+def as_list(one: Any) -> list[Any]:
     return one if isinstance(one, list) else [one]
 
 
@@ -79,9 +176,9 @@ def read_texts(text: str) -> list[str]:
     return lines
 
 
-def as_target(target: str | None) -> str | int | None:
+def as_number(given: str | None) -> str | int | None:
     """A number on the command line is an index."""
-    return int(target) if target is not None and target.lstrip("-").isdecimal() else target
+    return int(given) if given is not None and given.lstrip("-").isdecimal() else given
 
 
 def as_options(pairs: list[str]) -> dict[str, Any]:
@@ -106,6 +203,12 @@ def as_options(pairs: list[str]) -> dict[str, Any]:
 def list_methods() -> None:
     """List the attribution methods."""
     print_table(whence.methods(), ("name", "family", "paper", "cost", "options", "summary"))
+
+
+@app.command("metrics")
+def list_metrics() -> None:
+    """List the metrics."""
+    print_table(whence.metrics(), ("name", "better", "family", "paper", "needs", "presets", "summary"))
 
 
 @app.command("models")
@@ -136,14 +239,14 @@ def print_table(table: Table, columns: tuple[str, ...]) -> None:
 
 def version(show: bool) -> None:
     if show:
-        print(f"whence {whence.__version__}")
+        print(", ".join(f"{name} {versions()[name]}" for name in ("whence", "python", "torch", "transformers")))
         raise typer.Exit
 
 
 @app.callback()
 def root(
     version: Annotated[
-        bool, typer.Option("--version", callback=version, is_eager=True, help="Show the version.")
+        bool, typer.Option("--version", callback=version, is_eager=True, help="Show the version, and torch's.")
     ] = False,
 ) -> None:
     """Which input tokens made a language model decide as it did?"""
@@ -151,15 +254,18 @@ def root(
 
 def main() -> None:
     """The console script: whence's own errors and warnings are sentences, never tracebacks."""
+    logging.basicConfig(format="whence: %(message)s")
+    logging.getLogger("whence").setLevel(logging.INFO)  # how far long work is, where there is no terminal for a bar
     warnings.showwarning = lambda message, *_, **__: print(f"whence: {message}", file=sys.stderr)
     try:
         app()
     except WhenceError as error:
         print(f"whence: {error}", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
-        print("whence: interrupted", file=sys.stderr)
-        sys.exit(130)
+    except SystemExit as end:
+        if end.code == INTERRUPTED:  # Typer makes Ctrl-C an exit without a word
+            print("whence: interrupted", file=sys.stderr)
+        raise
     except BrokenPipeError:  # the reader (head, less) has seen enough
         sys.stderr.close()
         sys.exit(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +44,7 @@ def read_conllu(file: str | Path) -> list[Sentence]:
         sentences = [s for block in blocks(lines) if (s := sentence_of(block)) is not None]
     except OSError as error:
         raise InputError(f"{str(file)!r} cannot be read: {error.strerror or error}.") from error
-    except (UnicodeDecodeError, ValueError, IndexError) as error:
+    except (ValueError, LookupError, EOFError, zlib.error) as error:
         raise InputError(f"{str(file)!r} is no CoNLL-U file: {error}.") from error
     if not sentences:
         raise InputError(f"{str(file)!r} holds no parsed sentence; a CoNLL-U file (.conllu or .conllu.gz) is wanted.")
@@ -81,8 +82,19 @@ def sentence_of(block: list[str]) -> Sentence | None:
 
 def inside(rows: list[list[str]]) -> set[str]:
     """Ids of the words that are part of a multi-word token."""
-    ranges = [row[0].split("-") for row in rows if "-" in row[0]]
-    return {str(i) for first, last in ranges for i in range(int(first), int(last) + 1)}
+    return {number for row in rows if "-" in row[0] for number in numbers_of(row[0], len(rows))}
+
+
+def numbers_of(span: str, most: int) -> list[str]:
+    """The ids that a multi-word token's id stands for.
+
+    >>> numbers_of("3-4", 9)
+    ['3', '4']
+    """
+    first, last = (int(i) for i in span.split("-"))
+    if last - first >= most:
+        raise ValueError(f"the token {span} spans more words than its sentence has")
+    return [str(i) for i in range(first, last + 1)]
 
 
 def joined(rows: list[list[str]]) -> str:
@@ -108,8 +120,7 @@ def surface_spans(rows: list[list[str]], text: str) -> dict[str, tuple[int, int]
         if "-" not in number:
             spans[number] = (start, cursor)
             continue
-        first, last = (int(i) for i in number.split("-"))
-        parts = [str(i) for i in range(first, last + 1)]
+        parts = numbers_of(number, len(rows))
         if "".join(forms[p] for p in parts).casefold() != form.casefold():
             spans |= dict.fromkeys(parts, (start, cursor))
             continue

@@ -70,19 +70,26 @@ def load_mask(file: str | Path, source: str | None = None) -> HeadMask:
         data = json.loads(Path(file).read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"the head mask {str(file)!r} cannot be read: {error.strerror or error}.") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{str(file)!r} is no JSON file: {error}.") from error
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise InputError(f"{str(file)!r} is no head mask; `whence heads` writes them (format {FORMAT!r}).")
     names = ("syntactic", "positional") if "syntactic" in data else ("heads",)
-    return HeadMask(tuple(grid(data[name]) for name in names), source or str(file), data.get("provenance", {}))
+    lacking = [name for name in names if name not in data]
+    if lacking:
+        raise InputError(f"the head mask {str(file)!r} lacks {lacking[0]!r}; `whence heads` writes them whole.")
+    parts = tuple(grid(data[name]) for name in names)
+    if len({np.shape(part) for part in parts}) > 1:
+        raise InputError(f"the tables of the head mask {str(file)!r} differ in layers or heads.")
+    provenance = data.get("provenance")
+    return HeadMask(parts, source or str(file), provenance if isinstance(provenance, dict) else {})
 
 
 def grid(values: Any) -> Grid:
     """(L, H) counts as nested tuples."""
     try:
         array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         array = np.empty(0)
     if array.ndim != 2 or not array.size or not np.isfinite(array).all() or (array < 0).any():
         raise InputError("a head mask is a table of layers × heads with numbers from 0 up, such as [[0, 1], [1, 1]].")

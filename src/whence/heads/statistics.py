@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from whence.errors import InputError, NotSupported
@@ -27,7 +26,7 @@ from whence.models import (
     vocab_size,
 )
 from whence.progress import track
-from whence.trace.attention import NAME, AttentionTape
+from whence.trace.attention import NAME, Attended, AttentionTape, Shown
 from whence.trace.recorder import model_inputs
 
 RELATIONS = ("nsubj", "obj", "amod", "advmod")
@@ -182,11 +181,12 @@ def strongest(model: PreTrainedModel, batch: Batch, rows: Sequence[Encoded]) -> 
     for i, row in enumerate(rows):
         word[i, : len(row)] = ~torch.tensor(row.special)
     closed = ~word[:, None, None, :].to(batch.valid.device)
-    return np.stack([a.masked_fill(closed, -1.0).argmax(-1).cpu().numpy() for a in attention_maps(model, batch)])
+    layers = attention_layers(model, batch)
+    return np.stack([a.probabilities().masked_fill(closed, -1.0).argmax(-1).cpu().numpy() for a in layers])
 
 
-def attention_maps(model: PreTrainedModel, batch: Batch) -> list[Tensor]:
-    """A^1 … A^L, each (b, H, n, n), of any model with or without a task."""
+def attention_layers(model: PreTrainedModel, batch: Batch) -> Sequence[Attended | Shown]:
+    """The attention of layers 1 … L of any model with or without a task."""
     through_interface = uses_attention_interface(model)
     base: Any = model.base_model
     inputs = {**model_inputs(base, batch), **({} if through_interface else {"output_attentions": True})}
@@ -196,7 +196,8 @@ def attention_maps(model: PreTrainedModel, batch: Batch) -> list[Tensor]:
         torch.no_grad(),
     ):
         output = base(**inputs)
-    found = tape.maps if through_interface else list(getattr(output, "attentions", None) or ())
+    shown = [Shown(a) for a in getattr(output, "attentions", None) or ()]
+    found: Sequence[Attended | Shown] = tape.layers if through_interface else shown
     if not found:
         raise NotSupported(f"{type(model).__name__} lets nobody see its attention: its heads cannot be counted.")
     return found

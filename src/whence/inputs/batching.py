@@ -20,6 +20,9 @@ class Batch:
     valid: Tensor  # (batch, token) bool
     token_type_ids: Tensor | None  # (batch, token)
     pad_id: int
+    places: Tensor  # (batch, place) where language and token models are asked; 0 where a row has fewer
+    position_ids: Tensor | None = None  # (batch, token)
+    padded: bool = True  # False: every row is as long as the longest
 
     @property
     def lengths(self) -> Tensor:
@@ -27,25 +30,36 @@ class Batch:
 
 
 def pack(
-    lengths: Sequence[int], batch_tokens: int, max_pairs: int | None = None, max_rows: int = 4096
+    lengths: Sequence[int],
+    batch_tokens: int,
+    max_pairs: int | None = None,
+    max_rows: int = 4096,
+    max_padding: float = 1.0,
 ) -> list[list[int]]:
     """Row numbers grouped so that rows × longest ≤ `batch_tokens` (and rows × longest² ≤ `max_pairs`).
 
-    Rows of like length go together, so little is padded; a row over the budget goes alone.
+    Rows of like length go together, so little is padded: never more than `max_padding` of a batch. A row over the budget
+    goes alone.
 
     >>> pack([3, 9, 4, 10], batch_tokens=20)
     [[3, 1], [2, 0]]
+    >>> pack([3, 9, 4, 10], batch_tokens=20, max_padding=0.05)
+    [[3, 1], [2], [0]]
     """
     order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
     groups: list[list[int]] = []
+    real = 0  # tokens of the last group that are not padding
     for i in order:
         longest = lengths[groups[-1][0]] if groups else 0
         rows = len(groups[-1]) + 1 if groups else 1
+        real += lengths[i]
         fits = groups and rows <= max_rows and rows * longest <= batch_tokens
+        fits = fits and rows * longest - real <= max_padding * rows * longest
         if fits and (max_pairs is None or rows * longest**2 <= max_pairs):
             groups[-1].append(i)
         else:
             groups.append([i])
+            real = lengths[i]
     return groups
 
 
@@ -66,10 +80,17 @@ def collate(rows: Sequence[Encoded], pad_id: int | None, device: torch.device, w
     types = None
     if any(row.token_type_ids is not None for row in rows):
         types = fill([row.token_type_ids or [0] * len(row) for row in rows], 0)
+    positions = None
+    if any(row.position_ids is not None for row in rows):
+        positions = fill([row.position_ids or range(len(row)) for row in rows], 0)
+    most = max(len(row.places) for row in rows)
     return Batch(
         input_ids=fill([row.input_ids for row in rows], pad),
         attention_mask=fill([row.attention_mask or [1] * len(row) for row in rows], 0),
         valid=fill([[1] * len(row) for row in rows], 0).bool(),
         token_type_ids=types,
         pad_id=pad,
+        places=torch.tensor([[*row.places, *[0] * (most - len(row.places))] for row in rows], device=device).long(),
+        position_ids=positions,
+        padded=any(len(row) < longest for row in rows),
     )

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from string import punctuation
 from typing import Any, TypeAlias
 
 from transformers import PreTrainedTokenizerBase
 
-from whence.errors import InputError
+from whence.errors import InputError, Truncated
 
 Input: TypeAlias = str | tuple[str, str] | Mapping[str, Any]
 
 ROW_KEYS = ("input_ids", "token_type_ids", "attention_mask")
+PER_TOKEN = ("input_ids", "tokens", "special", "offsets", "word_ids", "segments")
+SOMETIMES = ("token_type_ids", "attention_mask", "position_ids")
 
 
 @dataclass(frozen=True)
@@ -31,9 +34,31 @@ class Encoded:
     text: str | None = None
     pair: str | None = None
     truncated: bool = False
+    places: tuple[int, ...] = ()  # the positions at which a language or token model is asked; classifiers have none
+    fixed: tuple[int, ...] = ()  # positions that no perturbation may touch, besides special tokens
+    position_ids: tuple[int, ...] | None = None  # only where they are not 0, 1, 2, …
+    answer: tuple[int, int] | None = None  # question answering: first and last token of the answer that was given
 
     def __len__(self) -> int:
         return len(self.input_ids)
+
+    @property
+    def free(self) -> tuple[int, ...]:
+        """The positions that a perturbation may touch."""
+        return tuple(i for i, special in enumerate(self.special) if not special and i not in self.fixed)
+
+    def select(self, kept: Sequence[int]) -> Encoded:
+        """The row with only the tokens at the positions `kept`, in order. A place whose token went is asked at the last
+        token kept before it, as a language model would be."""
+        numbers = {old: new for new, old in enumerate(kept)}
+        changed: dict[str, Any] = {
+            name: tuple(values[i] for i in kept)
+            for name in (*PER_TOKEN, *SOMETIMES)
+            if (values := getattr(self, name)) is not None
+        }
+        changed["places"] = tuple(sum(k <= place for k in kept) - 1 for place in self.places)
+        changed["fixed"] = tuple(numbers[i] for i in self.fixed if i in numbers)
+        return replace(self, **changed)
 
 
 def is_single(inputs: object) -> bool:
@@ -55,32 +80,37 @@ class Encoder:
         """Encode every input, in order. `on_long` says what happens to a text longer than the model can read."""
         if on_long not in ("error", "truncate"):
             raise InputError(f"on_long={on_long!r}: choose 'truncate' (with a warning) or 'error'.")
-        rows = [self._encode_one(item, where(i, len(inputs)), on_long) for i, item in enumerate(inputs)]
+        rows = [self.encode_one(item, where(i, len(inputs)), on_long) for i, item in enumerate(inputs)]
         cut = sum(row.truncated for row in rows)
         if cut:
             warnings.warn(
                 f"{cut} of {len(rows)} texts were longer than the {self.max_length} tokens this model reads and were "
                 "cut; Explanation.truncated marks them (on_long='error' refuses them instead).",
+                Truncated,
                 stacklevel=4,
             )
         return rows
 
-    def _encode_one(self, item: Any, at: str, on_long: str) -> Encoded:
+    def encode_one(self, item: Any, at: str = "", on_long: str = "error") -> Encoded:
+        """One input; `at` begins the errors about it."""
         if isinstance(item, str):
-            return self._encode_text(item, None, at, on_long)
+            return self.encode_text(item, None, at, on_long)
         if isinstance(item, tuple):
             if len(item) != 2 or not all(isinstance(part, str) for part in item):
                 raise InputError(
                     f"{at}a tuple must be a pair of two texts, got {short(item)}; give many texts as a list."
                 )
-            return self._encode_text(item[0], item[1], at, on_long)
+            return self.encode_text(item[0], item[1], at, on_long)
         if isinstance(item, Mapping):
             return self._encode_ids(item, at)
         raise InputError(
             f"{at}expected a text, a (text, text) pair or a mapping with 'input_ids', got {type(item).__name__}."
         )
 
-    def _encode_text(self, text: str, pair: str | None, at: str, on_long: str) -> Encoded:
+    def encode_text(
+        self, text: str, pair: str | None, at: str = "", on_long: str = "error", framed: bool = True
+    ) -> Encoded:
+        """A text or a pair. framed=False leaves out [CLS], [SEP] and their kin; on_long="keep" never cuts."""
         if self.tokenizer is None:
             raise InputError(
                 f"{at}this model has no tokenizer: pass whence.load(model, tokenizer), or give rows as {{'input_ids': […]}}."
@@ -88,9 +118,13 @@ class Encoder:
         for part in (text, pair):
             check_unicode(part, at)
         tokenizer: Any = self.tokenizer
-        options: dict[str, Any] = {"return_offsets_mapping": tokenizer.is_fast, "verbose": False}
+        options: dict[str, Any] = {
+            "return_offsets_mapping": tokenizer.is_fast,
+            "verbose": False,
+            "add_special_tokens": framed,
+        }
         encoding = tokenizer(text, pair, **options)
-        truncated = len(encoding["input_ids"]) > self.max_length
+        truncated = len(encoding["input_ids"]) > self.max_length and on_long != "keep"
         if truncated:
             if on_long == "error":
                 raise InputError(
@@ -126,7 +160,7 @@ class Encoder:
         )
 
     def _encode_ids(self, item: Mapping[str, Any], at: str) -> Encoded:
-        if "input_ids" not in item:
+        if item.get("input_ids") is None:
             raise InputError(f"{at}a mapping needs 'input_ids'; got the keys {sorted(map(str, item))}.")
         extra = sorted(set(map(str, item)) - set(ROW_KEYS))
         if extra:
@@ -149,14 +183,20 @@ class Encoder:
         mask = given.get("attention_mask")
         if mask is not None and (not set(mask) <= {0, 1} or not any(mask)):
             raise InputError(f"{at}'attention_mask' must hold 0 and 1, with at least one 1.")
-        special = tuple(i in self.special_ids for i in ids)
-        if all(special):
+        row = self.from_ids(ids, self._token_types(given.get("token_type_ids"), at), mask)
+        if all(row.special):
             raise InputError(f"{at}the row holds special tokens only: there is nothing to explain.")
+        return row
+
+    def from_ids(
+        self, ids: tuple[int, ...], types: tuple[int, ...] | None = None, mask: tuple[int, ...] | None = None
+    ) -> Encoded:
+        """A row of ids that are known to be good."""
+        special = tuple(i in self.special_ids for i in ids)
         if self.tokenizer is not None:
             tokens = tuple(str(t) for t in self.tokenizer.convert_ids_to_tokens(list(ids)))
         else:
             tokens = tuple(str(i) for i in ids)
-        types = self._token_types(given.get("token_type_ids"), at)
         return Encoded(
             input_ids=ids,
             tokens=tokens,
@@ -225,18 +265,24 @@ def number_words(
 
 
 def words_from_pieces(tokens: Sequence[str], special: Sequence[bool]) -> tuple[int | None, ...]:
-    """Word numbers from the pieces alone: '##x' continues a word; in vocabularies with 'Ġ' or '▁', what lacks it does."""
+    """Word numbers from the pieces alone: '##x' continues a word; in vocabularies with 'Ġ' or '▁', what lacks it does, unless
+    only one of the two is punctuation.
+
+    >>> words_from_pieces(["Ġun", "seen", ".", '"'], [False] * 4)
+    (0, 0, 1, 1)
+    """
     marked = any(t.startswith(("Ġ", "▁")) for t in tokens)
     numbers: list[int | None] = []
-    word, inside = -1, False
+    word, last = -1, ""  # the piece before, if a word can go on from it
     for token, is_special in zip(tokens, special, strict=True):
         if is_special:
             numbers.append(None)
-            inside = False
+            last = ""
             continue
-        goes_on = token.startswith("##") or (marked and not token.startswith(("Ġ", "▁")))
-        if not (goes_on and inside):
+        like = bool(last) and (token[:1] in punctuation) == (last[-1] in punctuation)
+        goes_on = token.startswith("##") or (marked and not token.startswith(("Ġ", "▁")) and like)
+        if not (goes_on and last):
             word += 1
-        inside = True
+        last = token
         numbers.append(word)
     return tuple(numbers)

@@ -9,6 +9,7 @@ from scipy.sparse.csgraph import maximum_flow
 from torch import Tensor
 
 from whence.errors import InputError
+from whence.methods.ground import check_count
 from whence.registry import Attribution, method
 from whence.trace import Trace
 
@@ -59,15 +60,16 @@ def attention_flow(trace: Trace, *, max_tokens: int = 128) -> Tensor:
     One max-flow problem per token on a graph of L·n² edges: exact, and slow beyond short texts.
     """
     longest = int(trace.lengths.max())
-    if longest > max_tokens:
+    if longest > check_count("max_tokens", max_tokens):
         raise InputError(
             f"attention-flow solves one max-flow problem per token and this text has {longest} tokens; allow it with "
             f"max_tokens={longest}, or use rollout."
         )
     capacities = torch.stack(with_residual(trace), dim=1).double().cpu().numpy()  # (b, L, n, n)
     scores = np.zeros(trace.valid.shape)
-    for row, (n, r) in enumerate(zip(trace.lengths.tolist(), trace.readout.tolist(), strict=True)):
-        scores[row, :n] = layered_max_flow(capacities[row, :, :n, :n], r)
+    for row, (n, positions) in enumerate(zip(trace.lengths.tolist(), trace.scalar.positions(), strict=True)):
+        for r in positions:
+            scores[row, :n] += layered_max_flow(capacities[row, :, :n, :n], r)
     return torch.from_numpy(scores)
 
 

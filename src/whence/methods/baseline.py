@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from whence.methods.ground import check_seed
 from whence.registry import method
 from whence.trace import Trace
 
@@ -13,8 +17,13 @@ from whence.trace import Trace
 @method("random", family="baseline", paper="—")
 def random(trace: Trace, *, seed: int = 0) -> Tensor:
     """Uniform(0, 1) scores, drawn from the seed and the row's own tokens: a row's draw does not depend on its batch."""
+    check_seed(seed)
     scores = torch.zeros(trace.valid.shape, dtype=torch.float64)
     for row, (ids, n) in enumerate(zip(trace.input_ids.tolist(), trace.lengths.tolist(), strict=True)):
-        draw = np.random.default_rng([seed, *ids[:n]]).random(n)
-        scores[row, :n] = torch.from_numpy(draw)
+        scores[row, :n] = torch.from_numpy(draw(seed, ids[:n]))
     return scores
+
+
+def draw(seed: int, ids: Sequence[int]) -> NDArray[np.float64]:
+    """The random scores of one row. (n,)"""
+    return np.random.default_rng([seed, *ids]).random(len(ids))

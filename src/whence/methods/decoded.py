@@ -92,19 +92,23 @@ def decoded_grad_cam(
     relu: str | None = "sum",
     lm_head: Any = None,
     decode: str = "grad-cam",
+    auto_layer: int | None = None,
 ) -> Attribution:
     """Grad-CAM of a hidden layer, decoded onto the input's tokens: s_t = ReLU(Σ_j D[t, j] Σ_d (∂y/∂X^l ⊙ X^l)[j]).
 
-    layer: 0 (embeddings) … L; "auto" (default) is round(0.55·L), the paper's best layers 6 and 7 of 12; "all" fills
-        `Explanation.layers` with layers 1 … L from one trace, and scores are those of "auto".
+    layer: 0 (embeddings) … L; "auto" (default) is the layer that plays the revealing and the hiding game best on a sample:
+        embedded classifiers know theirs, other models choose it on the texts given to `whence.load(…, sample=texts)` or by a
+        recipe; without either it is round(0.55·L), the paper's best layers 6 and 7 of 12. "all" fills `Explanation.layers`
+        with layers 1 … L from one trace, and scores are those of "auto".
     tau: keep only the `tau` likeliest input tokens of each position; None keeps all. Ties go to the earlier token.
     relu: "sum" applies ReLU to the sum over positions (eq. 6), "each" to every summand (Algorithm 1, line 9, as printed);
         None leaves it out, for signed scores.
     lm_head: None (the checkpoint's own head; for embedded models that of masked-lm), a model's name or directory, a live
         model, or a module from hidden states to logits. In pre-norm decoders the head starts with the final norm.
     decode: the feature score: "grad-cam", "simple", or a method that has `layers` ("attcat", "cat", …).
+    auto_layer: what "auto" stands for; `whence.load` fills it in.
     """
-    return decoded(trace, layer, tau, relu, lm_head, decode)
+    return decoded(trace, layer, tau, relu, lm_head, decode, auto_layer)
 
 
 @method("decoded-simple", needs=decoded_needs, family="decoded", paper=f"{PAPER}, A.2.1")
@@ -116,24 +120,31 @@ def decoded_simple(
     relu: str | None = "sum",
     lm_head: Any = None,
     decode: str = "simple",
+    auto_layer: int | None = None,
 ) -> Attribution:
     """ "Simple" of a hidden layer, decoded: s_t = ‖Σ_j D[t, j] ∂loss/∂X^l_j‖₁, gradients scaled to ℓ1 norm 1 over the text.
 
     There is no ReLU here: relu="sum" takes the ℓ1 norm of the sum over positions (eq. 6), "each" of every summand
     (Algorithm 1). Other options as for decoded-grad-cam.
     """
-    return decoded(trace, layer, tau, relu, lm_head, decode)
+    return decoded(trace, layer, tau, relu, lm_head, decode, auto_layer)
 
 
 def decoded(
-    trace: Trace, layer: int | str, tau: int | None, relu: str | None, lm_head: Any, decode: str
+    trace: Trace,
+    layer: int | str,
+    tau: int | None,
+    relu: str | None,
+    lm_head: Any,
+    decode: str,
+    auto_layer: int | None,
 ) -> Attribution:
     if relu not in ("sum", "each", None):
         raise UnknownName("relu", str(relu), ["sum", "each", "None"])
     if tau is not None and (isinstance(tau, bool) or not isinstance(tau, int) or tau < 1):
         raise InputError(f"tau={tau!r}: give how many tokens each position may count for (1 or more), or None for all.")
     depth = len(trace.hidden) - 1
-    chosen, wanted = choose_layers(layer, depth)
+    chosen, wanted = choose_layers(layer, depth, auto_layer)
     feature, head = feature_score(decode), trace.lm_head(lm_head)
     first = first_occurrence(trace)
     found = []
@@ -149,13 +160,15 @@ def decoded(
     return Attribution(found[0], options=facts)
 
 
-def choose_layers(layer: int | str, depth: int) -> tuple[int, list[int]]:
+def choose_layers(layer: int | str, depth: int, auto_layer: int | None = None) -> tuple[int, list[int]]:
     """The layer whose scores are given, and those to compute.
 
-    >>> choose_layers("auto", 12), choose_layers(-1, 12)
-    ((7, [7]), (12, [12]))
+    >>> choose_layers("auto", 12), choose_layers("auto", 12, 5), choose_layers(-1, 12)
+    ((7, [7]), (5, [5]), (12, [12]))
     """
-    auto = max(1, round(0.55 * depth))
+    if auto_layer is not None and not 1 <= auto_layer <= depth:
+        raise InputError(f"auto_layer={auto_layer!r}: give 1 to {depth}, or None.")
+    auto = auto_layer or max(1, round(0.55 * depth))
     if layer == "all":
         return auto, list(range(1, depth + 1))
     if layer == "auto":

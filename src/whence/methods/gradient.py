@@ -28,13 +28,18 @@ def feature_norm(values: Tensor, order: int = 2) -> Tensor:
     return norms
 
 
+def l1_shares(gradient: Tensor) -> Tensor:
+    """‖·‖₁ of each token's features as a share of their sum: (b, n, d) → (b, n)."""
+    norms = gradient.abs().sum(-1)
+    return norms / norms.sum(-1, keepdim=True).clamp(min=1e-300 if norms.element_size() == 8 else 1e-38)
+
+
 @method(
     "simple", needs={"embeddings.grad:log-probability"}, family="gradient", paper="AllenNLP Interpret, Wallace 2019"
 )
 def simple(trace: Trace) -> Tensor:
     """‖∂loss/∂x_j‖₁ of the target's cross-entropy, normalised to sum 1."""
-    norms = trace.embeddings_grad("loss").abs().sum(-1)  # (b, n)
-    return norms / norms.sum(-1, keepdim=True).clamp(min=1e-300 if norms.element_size() == 8 else 1e-38)
+    return l1_shares(trace.embeddings_grad("loss"))
 
 
 @method(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -42,16 +41,19 @@ def token_relevance(trace: Trace) -> Tensor:
 
 
 def started_with(trace: Trace, rules: str) -> Tensor:
-    """The relevance at the target's logit: 1, or the logit itself where backwards carry coefficients. (b,)"""
-    logit = trace.logits.gather(-1, trace.target[:, None]).squeeze(-1)
-    return logit if rule_set(rules).carries == "coefficient" else torch.ones_like(logit)
+    """The relevance at the target's logits: 1 each (a contrast starts with as much for as against), or y itself where
+    backwards carry coefficients. (b,)"""
+    if rule_set(rules).carries == "coefficient":
+        return trace.y
+    return trace.scalar.weight.sum(-1).to(trace.y.dtype) * ~trace.scalar.contrastive
 
 
 def with_kept(trace: Trace, rules: str) -> Attribution:
     """Relevance at X^0 with all layers, and which share of what was started with arrived there."""
     layers = token_relevance(trace)
-    kept = layers[:, 0].sum(-1) / started_with(trace, rules)
-    return Attribution(layers[:, 0], layers, {"relevance_kept": kept.tolist()})
+    started = started_with(trace, rules)
+    kept = [k / s if s else None for k, s in zip(layers[:, 0].sum(-1).tolist(), started.tolist(), strict=True)]
+    return Attribution(layers[:, 0], layers, {"relevance_kept": kept})
 
 
 @method("lrp", needs={"hidden.relevance"}, relevance=precise_relevance_by, family="relevance", paper="Bach 2015")
@@ -90,9 +92,10 @@ def partial_lrp(trace: Trace, *, rules: str = "lrp") -> Tensor:
     return trace.at_readout(trace.attention_relevance[-1].clamp(min=0).mean(1))
 
 
-def relevance_rollout(trace: Trace, relevance: Sequence[Tensor]) -> Attribution:
-    """Row r of B^L···B^1, B^l = rownorm(mean_h max(0, G^l ⊙ cam^l) + I); `.layers` holds the rows up to each layer."""
-    maps = [(g * cam).clamp(min=0).mean(1) for g, cam in zip(trace.attention_grad, relevance, strict=True)]  # (b, n, n)
+def relevance_rollout(trace: Trace, factor: float = 1.0) -> Attribution:
+    """Row r of B^L···B^1, B^l = rownorm(factor · mean_h max(0, G^l ⊙ cam^l) + I); `.layers` holds the rows up to each layer."""
+    pairs = zip(trace.attention_grad, trace.attention_relevance, strict=True)
+    maps = [(g * cam).clamp_(min=0).mean(1).mul_(factor) for g, cam in pairs]  # (b, n, n)
     eye = torch.eye(maps[0].shape[-1], dtype=maps[0].dtype, device=maps[0].device)
     layers = rollout_rows(trace, [row_normalised(m + eye) for m in maps])
     return Attribution(layers[:, -1], layers)
@@ -107,7 +110,7 @@ def transatt(trace: Trace, *, rules: str = "deep-taylor") -> Attribution:
 
     Gradient and relevance come from one forward. Mask-LRP's released code calls this "GAE".
     """
-    return relevance_rollout(trace, trace.attention_relevance)
+    return relevance_rollout(trace)
 
 
 def through_heads(head_mask: Any, variant: str, rules: str, **_: Any) -> RelevancePass:
@@ -130,8 +133,5 @@ def mask_lrp(trace: Trace, *, head_mask: Any = None, variant: str = "paper", rul
     variant="released": what the authors' code does: masked, not rescaled, and the map of a block is read unmasked and whole
     (not halved), so that its mask acts on the blocks below only.
     """
-    relevance = trace.attention_relevance
-    if variant == "released":
-        relevance = [2 * cam for cam in relevance]
-    result = relevance_rollout(trace, relevance)
+    result = relevance_rollout(trace, 2.0 if variant == "released" else 1.0)
     return Attribution(result.scores, result.layers, {"head_mask": head_mask.to_dict()})

@@ -1,6 +1,16 @@
 """What whence knows of architectures: where the layers are, how long a text may be, which ids are special."""
 
-from whence.models.facts import is_causal, max_length, pad_id, special_ids, type_vocab_size, vocab_size
+from whence.models.facts import (
+    first_position,
+    is_causal,
+    max_length,
+    pad_id,
+    reads_forward,
+    special_ids,
+    stand_in_ids,
+    type_vocab_size,
+    vocab_size,
+)
 from whence.models.layers import layers_of, uses_attention_interface
 from whence.models.specs import SPECS, Spec, add_spec, spec_of
 from whence.models.untouched import lock_of, untouched
@@ -9,13 +19,16 @@ __all__ = [
     "SPECS",
     "Spec",
     "add_spec",
+    "first_position",
     "is_causal",
     "layers_of",
     "lock_of",
     "max_length",
     "pad_id",
+    "reads_forward",
     "spec_of",
     "special_ids",
+    "stand_in_ids",
     "type_vocab_size",
     "untouched",
     "uses_attention_interface",

@@ -18,6 +18,15 @@ def position_offset(model: PreTrainedModel) -> int:
     return 0
 
 
+# encoders that know a token's place by an absolute position embedding only, and take `position_ids`
+ABSOLUTE = ("bert", "camembert", "electra", "roberta", "xlm-roberta")
+
+
+def first_position(model: PreTrainedModel) -> int | None:
+    """The position id of a row's first token in models whose tokens may be left out without moving the others; else None."""
+    return position_offset(model) if model.config.model_type in ABSOLUTE and not is_causal(model) else None
+
+
 def max_length(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None) -> int:
     """The longest row the model can read, special tokens included."""
     limits = [NO_LIMIT]
@@ -46,6 +55,17 @@ def pad_id(config: PretrainedConfig) -> int | None:
     return value if isinstance(value, int) and value >= 0 else None
 
 
+def stand_in_ids(config: PretrainedConfig, tokenizer: PreTrainedTokenizerBase | None) -> dict[str, int]:
+    """Ids that can stand in the place of a word, by name: mask, unk, pad, bos, eos; only those that the model has."""
+    found: dict[str, int] = {}
+    for source in (config.get_text_config(), tokenizer):  # what the tokenizer says goes over what the config says
+        for name in ("mask", "unk", "pad", "bos", "eos"):
+            value = getattr(source, f"{name}_token_id", None)
+            if isinstance(value, int) and value >= 0:
+                found[name] = value
+    return found
+
+
 def vocab_size(model: PreTrainedModel) -> int:
     embeddings: Any = model.get_input_embeddings()
     return int(embeddings.weight.shape[0])
@@ -61,3 +81,9 @@ def is_causal(model: PreTrainedModel) -> bool:
     return isinstance(getattr(model, "score", None), nn.Module) or type(model).__name__.endswith(
         ("ForCausalLM", "LMHeadModel")
     )
+
+
+def reads_forward(model: PreTrainedModel) -> bool:
+    """Every token sees only itself and what stands before it (GPT-2, LLaMA, …), whatever the head. Told from the attention
+    modules, which say so to their kernels."""
+    return any(getattr(module, "is_causal", False) for module in model.modules())

@@ -1,4 +1,4 @@
-"""The task protocol, and how a model's task is told from its class name."""
+"""What is explained: the task protocol, targets and their scalars, and how a model's task is told from its class name."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, Protocol
 from torch import Tensor
 from transformers import PretrainedConfig
 
-from whence.errors import InputError, NotSupported, UnknownName
-from whence.inputs import Batch
+from whence.errors import InputError, UnknownName
+from whence.inputs import Batch, Encoded, Encoder
 
 # task name → suffix of the Hugging Face architecture that serves it
 TASKS = {
@@ -20,33 +20,118 @@ TASKS = {
     "causal-lm": "ForCausalLM",
     "token-classification": "ForTokenClassification",
 }
+ALIASES = {"qa": "question-answering", "ner": "token-classification", "classification": "sequence-classification"}
 CAUSAL_NAMES = ("LMHeadModel", "ForCausalLM")
 
 
+@dataclass(frozen=True)
+class Prediction:
+    """What the model answers."""
+
+    label: str
+    index: int
+    probability: float | None  # None for regression
+    probabilities: tuple[float, ...] = ()  # in the order of the explainer's labels; the raw value for regression
+    alternatives: tuple[tuple[str, float], ...] = ()  # the best answers with their probabilities, where labels are open
+    words: tuple[tuple[str, str, float], ...] = ()  # token classification: every word, its label and probability
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What the caller wants explained of one input, checked as far as it can be before the model has run."""
+
+    target: Any = None  # None: what the model predicts
+    contrast: Any = None  # explain the target *rather than* this
+    continuation: str | None = None  # causal LM: the text whose probability is explained
+    place: int | str | None = None  # which [MASK], or which token or word
+    many: bool = False  # one Explanation per target
+    answer: str | None = None  # question answering: the answer that a pair (this, instead of that) names
+
+
+@dataclass(frozen=True)
+class Term:
+    """One scalar of one row: y = Σ_m logits[places[m], indices[m]], less logits[places[m], contrasts[m]] if there are any."""
+
+    places: tuple[int, ...]  # rows of the task's logits (places, options)
+    indices: tuple[int, ...]  # which option at each place
+    readouts: tuple[int, ...]  # the token positions at which these are read
+    contrasts: tuple[int, ...] | None = None
+    of: str = "logit"  # or "log-probability"
+
+
+@dataclass(frozen=True)
+class Target:
+    """What one Explanation explains. Its scores are the sum of its terms' (question answering: start and end)."""
+
+    label: str
+    index: int
+    terms: tuple[Term, ...]
+    contrast: str | None = None
+    prediction: str | None = None  # what the model says in its place, where that is not simply its answer
+    y: float | None = None  # the value of all terms together, once the model has answered
+    reach: int = -1  # the last token at which the contrast is read, where that is not where the target is
+
+    @property
+    def last_readout(self) -> int:
+        return max(self.reach, *(r for term in self.terms for r in term.readouts))
+
+    def joint(self) -> Term:
+        """All terms as one scalar."""
+        first = self.terms[0]
+        if len(self.terms) == 1:
+            return first
+        contrasts = [c for t in self.terms for c in t.contrasts or ()]
+        return Term(
+            tuple(p for t in self.terms for p in t.places),
+            tuple(i for t in self.terms for i in t.indices),
+            tuple(r for t in self.terms for r in t.readouts),
+            tuple(contrasts) if contrasts else None,
+            first.of,
+        )
+
+
 class Task(Protocol):
-    """What the engine asks of a task."""
+    """What the engine asks of a task. Logits are (batch, places, options) throughout: a classifier has one place, a
+    question two (start and end), a language model one per token that is asked about."""
 
     @property
     def name(self) -> str: ...
 
-    def labels(self, config: PretrainedConfig) -> tuple[str, ...]:
-        """The names of the targets, in the order of the logits."""
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the targets in the order of the logits; empty where they are words or positions."""
 
-    def readout(self, batch: Batch, config: PretrainedConfig) -> Tensor:
-        """(batch,) the position at which each row's answer is read."""
+    @property
+    def encoder(self) -> Encoder: ...
+
+    def ask(self, target: Any, contrast: Any, continuation: Any, place: Any) -> Ask:
+        """Check what is asked of one input; errors name what can be asked."""
+
+    def encode(self, items: Sequence[Any], asks: Sequence[Ask], on_long: str) -> list[tuple[Encoded, ...]]:
+        """One row per input; several where a long input is read in windows, of which `choose` takes one."""
+
+    def choose(self, windows: Sequence[Encoded], logits: Sequence[Tensor]) -> int:
+        """The window that answers best. logits: one (places, options) per window."""
 
     def logits(self, output: Any, batch: Batch) -> Tensor:
-        """(batch, target) the raw scores the model answers with."""
+        """(batch, places, options) the raw scores the model answers with."""
 
-    def log_probabilities(self, logits: Tensor, config: PretrainedConfig) -> Tensor | None:
-        """(batch, target), or None where the model gives no probabilities (regression)."""
+    def log_probabilities(self, logits: Tensor) -> Tensor | None:
+        """(batch, places, options), or None where the model gives no probabilities (regression)."""
+
+    def targets(self, rows: Sequence[Encoded], asks: Sequence[Ask], logits: Tensor) -> list[list[Target]]:
+        """What to explain of each row, now that the model has answered: one Target, or several where `ask.many`."""
+
+    def answers(self, rows: Sequence[Encoded], logits: Tensor, log_probabilities: Tensor | None) -> list[Prediction]:
+        """What the model says of each row."""
 
 
 def task_of(config: PretrainedConfig, class_name: str | None = None, task: str | None = None) -> str:
     """The task's name: as given, else told from the model's class or the checkpoint's `architectures`."""
     if task is not None:
+        task = ALIASES.get(task, task)
         if task not in TASKS:
-            raise UnknownName("task", task, TASKS)
+            raise UnknownName("task", task, (*TASKS, *ALIASES))
         return task
     names: Sequence[str] = [class_name] if class_name else (getattr(config, "architectures", None) or [])
     for architecture in names:
@@ -59,26 +144,23 @@ def task_of(config: PretrainedConfig, class_name: str | None = None, task: str |
     )
 
 
-@dataclass(frozen=True)
-class Unexplained:
-    """A task whose models load (as ordinary Hugging Face models) but cannot be explained yet: every question says so."""
+def refuse(task: str, **given: Any) -> None:
+    """Keywords that mean nothing for this task are an error, never silently dropped."""
+    uses = {
+        "continuation": "explains a continuation of causal language models (task='causal-lm')",
+        "place": "says which [MASK] (masked-lm) or which word (token-classification) is meant",
+    }
+    for name, value in given.items():
+        if value is not None:
+            raise InputError(f"{name}= {uses[name]}; this is a {task} model.")
 
-    name: str
 
-    def labels(self, config: PretrainedConfig) -> tuple[str, ...]:
-        return ()
-
-    def readout(self, batch: Batch, config: PretrainedConfig) -> Tensor:
-        raise self._error()
-
-    def logits(self, output: Any, batch: Batch) -> Tensor:
-        raise self._error()
-
-    def log_probabilities(self, logits: Tensor, config: PretrainedConfig) -> Tensor | None:
-        raise self._error()
-
-    def _error(self) -> NotSupported:
-        return NotSupported(
-            f"whence cannot explain the task {self.name!r} yet; it explains sequence-classification models, single texts and "
-            "pairs. The loaded Hugging Face model is at .model."
-        )
+def with_contrast(target: Any, contrast: Any) -> tuple[Any, Any]:
+    """contrast=b goes with the target; contrast=(a, b) names both: why a rather than b."""
+    if isinstance(contrast, (tuple, list)):
+        if len(contrast) != 2:
+            raise InputError(f"contrast= takes one target or a pair (this, instead of that), got {len(contrast)}.")
+        if target is not None:
+            raise InputError("contrast=(this, that) names the target itself: leave target= out, or give contrast=that.")
+        return contrast[0], contrast[1]
+    return target, contrast

@@ -2,42 +2,85 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers import PretrainedConfig
 
-from whence.inputs import Batch
+from whence.errors import InputError
+from whence.inputs import Batch, Encoded, Encoder
+from whence.tasks.base import Ask, Prediction, Target, Term, refuse, with_contrast
+from whence.tasks.named import label_index
 
 
 @dataclass(frozen=True)
 class SequenceClassification:
     """One label per text (softmax), several (sigmoid) or a number (regression), by the config's `problem_type`."""
 
+    encoder: Encoder
+    labels: tuple[str, ...]
     causal: bool  # decoders answer at the last real token, encoders at the first
+    pad_id: int | None = None
+    problem_type: str | None = None
     name: str = "sequence-classification"
 
-    def labels(self, config: PretrainedConfig) -> tuple[str, ...]:
-        names: dict[int, str] = config.id2label  # type: ignore[assignment]
-        return tuple(str(names[i]) for i in range(len(names)))
+    def ask(self, target: Any, contrast: Any, continuation: Any, place: Any) -> Ask:
+        refuse(self.name, continuation=continuation, place=place)
+        target, contrast = with_contrast(target, contrast)
+        many = isinstance(target, str) and target == "all" and "all" not in self.labels
+        index = None if target is None or many else label_index(target, self.labels)
+        against = None if contrast is None else label_index(contrast, self.labels, "contrast")
+        if against is not None and index == against:
+            raise InputError(f"contrast={contrast!r} is the target itself: name another label.")
+        return Ask(index, against, many=many)
 
-    def readout(self, batch: Batch, config: PretrainedConfig) -> Tensor:
-        if not self.causal:
-            return torch.zeros_like(batch.lengths)
-        # Hugging Face reads the rightmost token that is not padding, and tells padding by its id alone.
-        positions = torch.arange(batch.input_ids.shape[1], device=batch.input_ids.device)
-        return (positions * (batch.input_ids != batch.pad_id)).argmax(-1)  # (batch,)
+    def encode(self, items: Sequence[Any], asks: Sequence[Ask], on_long: str) -> list[tuple[Encoded, ...]]:
+        return [(row,) for row in self.encoder.encode(items, on_long)]
+
+    def choose(self, windows: Sequence[Encoded], logits: Sequence[Tensor]) -> int:
+        return 0
 
     def logits(self, output: Any, batch: Batch) -> Tensor:
         logits: Tensor = output.logits
-        return logits
+        return logits[:, None]
 
-    def log_probabilities(self, logits: Tensor, config: PretrainedConfig) -> Tensor | None:
-        if config.problem_type == "multi_label_classification":
+    def log_probabilities(self, logits: Tensor) -> Tensor | None:
+        if self.problem_type == "multi_label_classification":
             return F.logsigmoid(logits)
-        if config.problem_type == "regression" or logits.shape[-1] == 1:
+        if self.problem_type == "regression" or logits.shape[-1] == 1:
             return None
         return F.log_softmax(logits, dim=-1)
+
+    def targets(self, rows: Sequence[Encoded], asks: Sequence[Ask], logits: Tensor) -> list[list[Target]]:
+        predicted = logits[:, 0].argmax(-1).tolist()
+        found = []
+        for row, ask, best in zip(rows, asks, predicted, strict=True):
+            wanted = range(len(self.labels)) if ask.many else [best if ask.target is None else ask.target]
+            found.append([self._target(row, index, ask.contrast) for index in wanted if index != ask.contrast])
+            if not found[-1]:
+                raise InputError(
+                    f"the model predicts {self.labels[best]!r}, which is the contrast itself: name the target= too."
+                )
+        return found
+
+    def _target(self, row: Encoded, index: int, contrast: int | None) -> Target:
+        term = Term((0,), (index,), (self._readout(row),), None if contrast is None else (contrast,))
+        return Target(self.labels[index], index, (term,), None if contrast is None else self.labels[contrast])
+
+    def _readout(self, row: Encoded) -> int:
+        """Hugging Face's decoders read the rightmost token that is not padding, and tell padding by its id alone."""
+        if not self.causal:
+            return 0
+        return next((i for i in reversed(range(len(row))) if row.input_ids[i] != self.pad_id), 0)
+
+    def answers(self, rows: Sequence[Encoded], logits: Tensor, log_probabilities: Tensor | None) -> list[Prediction]:
+        values = logits if log_probabilities is None else log_probabilities.exp()
+        found = []
+        for row in values[:, 0].tolist():
+            best = max(range(len(row)), key=row.__getitem__)
+            found.append(
+                Prediction(self.labels[best], best, None if log_probabilities is None else row[best], tuple(row))
+            )
+        return found

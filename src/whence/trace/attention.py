@@ -1,19 +1,177 @@
-"""Seam 1: one attention function for every architecture, which also records the probabilities."""
+"""Seam 1: one attention function for every architecture. It keeps what a layer read, not the maps that it made.
+
+The model runs with a fused kernel, which never writes A (b, H, n, n) down. A layer's queries, keys and values are small, and all
+that methods ask about its maps follows from them when it is asked: A = softmax(q·kᵀ·scale + bias), and from the gradient at
+the layer's output o = A·v also G = ∂y/∂A = ∂y/∂o · vᵀ. So a trace holds one layer's maps at a time where all would not fit.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd import Function
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import eager_mask
 
-from whence.trace.gates import gates_in_use
+from whence.trace.operations import Run, apply, run_in_use
 
 NAME = "whence"
+CHUNK_BYTES = {"cpu": 16 << 20}  # of one map, while relevance passes through a layer a few heads at a time
+LARGE_CHUNK = 1 << 30  # on other devices
 _tape: ContextVar[AttentionTape | None] = ContextVar("whence_attention_tape", default=None)
+
+
+@dataclass(frozen=True)
+class Attended:
+    """One attention layer as it ran: what its maps are made of."""
+
+    query: Tensor  # (b, H, query, e)
+    key: Tensor  # (b, H, key, e), heads repeated in grouped-query attention
+    value: Tensor  # (b, H, key, e)
+    bias: Tensor | None  # (b or 1, H or 1, query, key), added to the scores: mask, position bias
+    scaling: float
+    softcap: float | None = None  # soft-capped scores (Gemma 2)
+    sinks: Tensor | None = None  # (H,) attention sinks (gpt-oss)
+    context: Tensor | None = None  # A·v (b, H, query, e), in the graph
+
+    @property
+    def handle(self) -> Tensor:
+        """The tensor in the graph whose gradient, or relevance, tells that of the map."""
+        assert self.context is not None
+        return self.context
+
+    @property
+    def fused(self) -> bool:
+        """Whether torch has a kernel for it."""
+        return self.softcap is None and self.sinks is None
+
+    def scores(self, products: Tensor, *, overwrite: bool = False) -> Tensor:
+        """From q·kᵀ to what the softmax reads; `overwrite` takes the products' own memory for it, a map of long texts each."""
+        scores = products.mul_(self.scaling) if overwrite else products * self.scaling
+        if self.softcap is not None:
+            scores = torch.tanh(scores / self.softcap) * self.softcap
+        if self.bias is None:
+            return scores
+        return scores.add_(self.bias) if overwrite else scores + self.bias
+
+    def softmax(self, scores: Tensor) -> Tensor:
+        """Probabilities, computed in at least float32."""
+        precise = torch.promote_types(scores.dtype, torch.float32)
+        if self.sinks is None:
+            return torch.softmax(scores, -1, dtype=precise).to(self.value.dtype)
+        sinks = self.sinks.reshape(1, -1, 1, 1).expand(*scores.shape[:-1], 1)
+        return torch.softmax(torch.cat([scores, sinks], -1), -1, dtype=precise)[..., :-1].to(self.value.dtype)
+
+    def written_out(self, run: Run | None) -> Tensor:
+        """A·v, step by step."""
+        a, v = self.softmax(self.scores(torch.matmul(self.query, self.key.mT))), self.value
+        if run is not None:
+            a, v = run.gates.on_operands(a, v)
+        return torch.matmul(a, v)
+
+    def kernel(self) -> Tensor:
+        """A·v, in one kernel."""
+        return F.scaled_dot_product_attention(self.query, self.key, self.value, attn_mask=self.bias, scale=self.scaling)
+
+    @torch.no_grad()
+    def probabilities(self) -> Tensor:
+        """A (b, H, query, key)."""
+        return self.softmax(self.scores(self.query @ self.key.mT, overwrite=True))
+
+    @torch.no_grad()
+    def gradient(self, found: Tensor) -> Tensor:
+        """G = ∂y/∂A from ∂y/∂(A·v): (b, H, query, key)."""
+        return found @ self.value.mT
+
+    @torch.no_grad()
+    def relevance(self, found: Tensor, run: Run) -> Tensor:
+        """cam, the map's share of the relevance of A·v: (b, H, query, key)."""
+        shared = []
+        for some, r in self.by_heads(found):
+            a = some.probabilities()
+            shared.append(run.rules.product(a, some.value, a @ some.value, r)[0])
+        return torch.cat(shared, 1)
+
+    def by_heads(self, *more: Tensor) -> Iterator[tuple[Any, ...]]:
+        """The layer a few heads at a time, each with its share of other tensors that have heads."""
+        b, heads, n, _ = self.query.shape
+        one = b * n * self.key.shape[2] * max(4, self.query.element_size())
+        size = max(1, CHUNK_BYTES.get(self.query.device.type, LARGE_CHUNK) // one)
+        for start in range(0, heads, size):
+            some = slice(start, start + size)
+            bias = self.bias if self.bias is None or self.bias.shape[1] == 1 else self.bias[:, some]
+            sinks = None if self.sinks is None else self.sinks[some]
+            q, k, v = self.query[:, some], self.key[:, some], self.value[:, some]
+            yield (
+                replace(self, query=q, key=k, value=v, bias=bias, sinks=sinks, context=None),
+                *(t[:, some] for t in more),
+            )
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A layer whose model hands out the map itself, in the graph (models that do not go through the interface)."""
+
+    handle: Tensor  # A (b, H, query, key)
+
+    def probabilities(self) -> Tensor:
+        return self.handle.detach()
+
+    def gradient(self, found: Tensor) -> Tensor:
+        return found
+
+    def relevance(self, found: Tensor, run: Run) -> Tensor:
+        return found
+
+
+class Attention(Function):
+    """o = A·v whose backward carries gradients by the kernel's own, relevance by the rules, a few heads at a time."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, layer: Attended, number: int, run: Run) -> Tensor:
+        run.opaque += 1  # what happens in here is no operation of its own
+        try:
+            with torch.enable_grad():
+                inner = tuple(t.detach().requires_grad_(run.gradients) for t in (query, key, value))
+                context = replace(layer, query=inner[0], key=inner[1], value=inner[2]).kernel()
+        finally:
+            run.opaque -= 1
+        ctx.run, ctx.number, ctx.layer, ctx.inner, ctx.context = run, number, layer, inner, context
+        return context.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (r,) = grads
+        if not ctx.run.relevance:
+            found = torch.autograd.grad(ctx.context, ctx.inner, r, retain_graph=True)
+        else:
+            found = through_attention(ctx.layer, r, ctx.number, ctx.run)
+        return (*found, None, None, None)
+
+
+@torch.no_grad()
+def through_attention(layer: Attended, r: Tensor, number: int, run: Run) -> tuple[Tensor, ...]:
+    """Relevance of o handed down to q, k and v: the product rule, the softmax rule, the product rule."""
+    rules, found = run.rules, []
+    assert rules.softmax is not None
+    mask = run.gates.operands(number, r)
+    parts = [r] if mask is None else [r, mask]
+    for some, share, *masks in layer.by_heads(*parts):
+        products = some.query @ some.key.mT
+        scores = some.scores(products)
+        a = some.softmax(scores)
+        ra, rv = rules.product(a, some.value, a @ some.value, share)
+        if masks:
+            ra, rv = ra * masks[0], rv * masks[0]
+        rq, rk = rules.product(some.query, some.key.mT, products, rules.softmax(scores, a, ra))
+        found.append((rq, rk.mT, rv))
+    return tuple(torch.cat(parts, 1) for parts in zip(*found, strict=True))
 
 
 def attention(
@@ -26,56 +184,45 @@ def attention(
     dropout: float = 0.0,
     softcap: float | None = None,
     s_aux: Tensor | None = None,
+    position_bias: Tensor | None = None,
     **kwargs: Any,
-) -> tuple[Tensor, Tensor]:
-    """softmax(q·kᵀ·scale + mask)·v, written out so that the probabilities can be kept in the graph.
+) -> tuple[Tensor, None]:
+    """softmax(q·kᵀ·scale + bias)·v, kept on the tape.
 
-    Covers what transformers' own functions do: grouped-query attention, soft-capped scores (Gemma 2) and attention
-    sinks (gpt-oss). Probabilities are computed in at least float32. Dropout never runs: models are traced in eval mode.
+    Covers what transformers' own functions do: grouped-query attention, soft-capped scores (Gemma 2), attention sinks
+    (gpt-oss) and position biases (T5). Dropout never runs: models are traced in eval mode.
     """
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
         key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
+    mask = None if attention_mask is None else attention_mask[..., : key.shape[-2]]
+    bias = mask if position_bias is None else position_bias if mask is None else position_bias + mask
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
-    gates = gates_in_use()
-    if gates is None:
-        scores = torch.matmul(query * scaling, key.transpose(-1, -2))  # (batch, head, query, key)
-    else:  # relevance is shared out by the product itself, as in the papers; scaled after it, which costs a little more
-        scores = torch.matmul(query, key.transpose(-1, -2)) * scaling
-    if softcap is not None:
-        scores = torch.tanh(scores / softcap) * softcap
-    if attention_mask is not None:
-        scores = scores + attention_mask[..., : key.shape[-2]]
-    precise = torch.promote_types(scores.dtype, torch.float32)
-    if s_aux is not None:
-        sinks = s_aux.reshape(1, -1, 1, 1).expand(*scores.shape[:-1], 1)
-        probabilities = torch.softmax(torch.cat([scores, sinks], -1), -1, dtype=precise)[..., :-1]
+    layer = Attended(query, key, value, bias, scaling, softcap, s_aux)
+    run = run_in_use()
+    if not layer.fused or (run is not None and run.rules.paired):
+        context = layer.written_out(run)
+    elif run is None or run.rules.fused_attention is not None:
+        context = layer.kernel()
     else:
-        probabilities = torch.softmax(scores, -1, dtype=precise)
-    probabilities = probabilities.to(value.dtype)
-    if gates is not None:
-        probabilities, value = gates.on_operands(probabilities, value)
+        context = apply(Attention, query, key, value, detached(layer), run.gates.layers, run)
     tape = _tape.get()
     if tape is not None:
-        tape.maps.append(probabilities)
-        tape.values += [value] * tape.keep_values
-    context = torch.matmul(probabilities, value)
-    if gates is not None:
-        context = gates.on_context(context)
-    return context.transpose(1, 2).contiguous(), probabilities
+        tape.layers.append(replace(detached(layer), context=context))
+    if run is not None:
+        context = run.gates.on_context(context)
+    return context.transpose(1, 2).contiguous(), None
+
+
+def detached(layer: Attended) -> Attended:
+    return replace(layer, query=layer.query.detach(), key=layer.key.detach(), value=layer.value.detach())
 
 
 class AttentionTape:
-    """Collects what every attention layer run inside the `with` block does, in order.
+    """Collects what every attention layer run inside the `with` block read, in order."""
 
-    maps: probabilities, each (batch, head, query, key); values: value vectors with key heads repeated, each
-    (batch, head, key, feature), if asked to keep them.
-    """
-
-    def __init__(self, keep_values: bool = False) -> None:
-        self.maps: list[Tensor] = []
-        self.values: list[Tensor] = []
-        self.keep_values = keep_values
+    def __init__(self) -> None:
+        self.layers: list[Attended] = []
 
     def __enter__(self) -> AttentionTape:
         self._token = _tape.set(self)

@@ -23,6 +23,7 @@ from transformers import PreTrainedModel
 from whence.errors import NotSupported, WhenceError
 from whence.models import layers_of
 from whence.models.specs import Spec, epsilon, part, projection, spec_of
+from whence.trace.attention import Attended
 
 TOLERANCE = 1e-4  # how far the parts a spec names may be from the layer's real output, relative to its largest entry
 
@@ -47,13 +48,10 @@ class Norm:
 
 @dataclass(frozen=True)
 class Block:
-    """The attention block of one layer.
+    """The attention block of one layer."""
 
-    To spare a copy of the attention, rows of padded queries are left as the model computed them; padded keys get exactly 0
-    attention from real queries.
-    """
-
-    attention: Tensor  # A (b, H, n query, n key)
+    maps: Sequence[Tensor]  # A^1 … A^L, made when they are looked at
+    number: int  # of the layer: 0 … L − 1
     value: Tensor  # v (b, H, n, e), key heads repeated in grouped-query attention; b_V included
     output_weight: Tensor  # W_O (H, e, d)
     output_bias: Tensor | None  # b_O (d,)
@@ -63,6 +61,11 @@ class Block:
     second_norm: Norm  # post-norm: on ff(y) + y, its output is the layer's; pre-norm: reads y for the feed-forward part
     output: Tensor  # (b, n, d) of the whole layer
     finish: Callable[[Tensor], Tensor]  # y (…, d) → output (…, d): the feed-forward part with its residual and norm
+
+    @property
+    def attention(self) -> Tensor:
+        """A (b, H, n query, n key); made anew each time where the maps of all layers would not fit into memory."""
+        return self.maps[self.number]
 
     def sums(self) -> Tensor:
         """s = Σ_j F_ij + b_O (b, n, d)."""
@@ -118,18 +121,18 @@ def layer_runs(model: PreTrainedModel, runs: list[LayerRun]) -> Iterator[None]:
 def make_blocks(
     model: PreTrainedModel,
     runs: Sequence[LayerRun],
-    attention: Sequence[Tensor],
-    values: Sequence[Tensor],
+    attended: Sequence[Attended],
+    maps: Sequence[Tensor],
     valid: Tensor,
 ) -> tuple[Block, ...]:
     """One Block per layer; the first time a model comes by, its spec is held against what it really computed."""
-    if not len(runs) == len(attention) == len(values):
+    if len(runs) != len(attended):
         raise NotSupported(
-            f"{type(model).__name__} ran {len(runs)} layers but {len(values)} attentions through the interface; "
+            f"{type(model).__name__} ran {len(runs)} layers but {len(attended)} attentions through the interface; "
             "the mixing methods need one each."
         )
     spec = spec_of(model)
-    blocks = tuple(make_block(spec, *seen) for seen in zip(runs, attention, values, strict=True))
+    blocks = tuple(make_block(spec, run, maps, i, attended[i].value) for i, run in enumerate(runs))
     if _checked.get(model) != spec:
         for number, block in enumerate(blocks, 1):
             check_block(block, valid, number, model)
@@ -140,7 +143,7 @@ def make_blocks(
 _checked: weakref.WeakKeyDictionary[nn.Module, Spec] = weakref.WeakKeyDictionary()
 
 
-def make_block(spec: Spec, run: LayerRun, attention: Tensor, value: Tensor) -> Block:
+def make_block(spec: Spec, run: LayerRun, maps: Sequence[Tensor], number: int, value: Tensor) -> Block:
     assert run.output is not None
     weight, bias = (None if t is None else precise(t) for t in projection(part(run.layer, spec.output)))
     assert weight is not None
@@ -150,7 +153,8 @@ def make_block(spec: Spec, run: LayerRun, attention: Tensor, value: Tensor) -> B
     # in pre-norm layers the second norm reads the block's output
     y = precise(run.norms[spec.second_norm][0]) if norm is None else norm.output
     return Block(
-        attention=precise(attention),
+        maps=maps,
+        number=number,
         value=precise(value),
         output_weight=weight.reshape(heads, width, -1),
         output_bias=bias,

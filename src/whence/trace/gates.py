@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +13,6 @@ from torch.autograd import Function
 from whence.errors import InputError, NotSupported
 
 Grid = tuple[tuple[float, ...], ...]  # (L, H)
-_gates: ContextVar[Gates | None] = ContextVar("whence_gates", default=None)
 
 
 @dataclass(frozen=True)
@@ -88,33 +86,31 @@ class Gates:
         self.heads: HeadParts | None = None
         self.layers = 0  # met so far
 
-    def __enter__(self) -> Gates:
-        self._token = _gates.set(self)
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        _gates.reset(self._token)
-
     def on_operands(self, *operands: Tensor) -> list[Tensor]:
-        self.layers += 1
-        return [gated(x, self, self.layers - 1, False) for x in operands]
+        return [gated(x, self, self.layers, False) for x in operands]
 
     def on_context(self, context: Tensor) -> Tensor:
+        self.layers += 1
         return gated(context, self, self.layers - 1, True)
+
+    def parts(self, layer: int, r: Tensor) -> Tensor:
+        """The mask's parts at a layer: (k, H)."""
+        assert self.heads is not None
+        return torch.tensor([part[layer] for part in self.heads.parts], dtype=r.dtype, device=r.device)
+
+    def operands(self, layer: int, r: Tensor) -> Tensor | None:
+        """What multiplies the relevance that A and V pass on, (1, H, 1, 1); None where nothing does."""
+        if self.heads is None or self.heads.keep_sum:
+            return None
+        return self.parts(layer, r).sum(0)[None, :, None, None]
 
     def masked(self, r: Tensor, layer: int, at_context: bool) -> Tensor:
         if self.heads is None or self.heads.keep_sum != at_context:
             return r
-        parts = torch.tensor([part[layer] for part in self.heads.parts], dtype=r.dtype, device=r.device)  # (k, H)
-        if at_context:
-            return masked_keeping_sum(r, parts)
-        return r * parts.sum(0)[:, None, None]
+        mask = self.operands(layer, r)
+        return masked_keeping_sum(r, self.parts(layer, r)) if mask is None else r * mask
 
 
 def gated(x: Tensor, gates: Gates, layer: int, at_context: bool) -> Tensor:
     result: Tensor = Gate.apply(x, gates, layer, at_context)  # type: ignore[no-untyped-call]
     return result
-
-
-def gates_in_use() -> Gates | None:
-    return _gates.get()

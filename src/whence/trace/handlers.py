@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from whence.trace import deeplift
 from whence.trace.operations import Binary, Constant, Linear, Run, Share, Unary, apply, is_traced, leaf
 
 
@@ -97,9 +98,21 @@ def elementwise(run: Run, func: Any, x: Tensor, *args: Any, **kwargs: Any) -> An
     return unary(run, run.rules.elementwise, lambda t: func(t, *args, **kwargs), x)
 
 
+def paired_only(run: Run, func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """What norms written out are made of: squares and roots, to which only differences can be handed down."""
+    return elementwise(run, func, x, *args, **kwargs) if run.rules.paired else NotImplemented
+
+
+def mean(run: Run, func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Linear: for multipliers its gradient is the rule."""
+    return func(x, *args, **kwargs) if run.rules.paired else NotImplemented
+
+
 def softmax(run: Run, func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
     if run.rules.softmax is None:
         return func(x, *args, **kwargs)
+    if run.rules.paired and (args[0] if args else kwargs.get("dim")) not in (-1, x.dim() - 1):
+        return NotImplemented
     return unary(run, run.rules.softmax, lambda t: func(t, *args, **kwargs), x)
 
 
@@ -119,6 +132,22 @@ def layer_norm(
         return run.rules.layer_norm(inner, y, r, weight, eps)
 
     return unary(run, rule, lambda t: func(t, normalized_shape, weight, bias, eps), x)
+
+
+def rms_norm(
+    run: Run, func: Any, x: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps: float | None = None
+) -> Any:
+    """A norm that only rescales: elementwise, but for rules that hand down differences."""
+    if not run.rules.paired:
+        return elementwise(run, func, x, normalized_shape, weight, eps)
+    if len(normalized_shape) != 1:
+        return NotImplemented
+    small = torch.finfo(x.dtype).eps if eps is None else eps
+
+    def rule(inner: Tensor, y: Tensor, m: Tensor) -> Tensor:
+        return deeplift.rms_norm(inner, y, m, weight, small)
+
+    return unary(run, rule, lambda t: func(t, normalized_shape, weight, eps), x)
 
 
 def dropout(run: Run, func: Any, x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
@@ -152,8 +181,11 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
         (fused_attention, [F.scaled_dot_product_attention]),
         (elementwise, [
             F.gelu, F.relu, torch.relu, T.relu, F.silu, F.mish, F.elu, F.leaky_relu, F.relu6, F.softplus, F.hardswish,
-            torch.tanh, T.tanh, F.tanh, torch.sigmoid, T.sigmoid, F.sigmoid, F.rms_norm,
+            torch.tanh, T.tanh, F.tanh, torch.sigmoid, T.sigmoid, F.sigmoid,
         ]),
+        (rms_norm, [F.rms_norm]),
+        (paired_only, [T.pow, T.__pow__, torch.pow, T.square, torch.square, T.rsqrt, torch.rsqrt]),
+        (mean, [T.mean, torch.mean]),
     )
     for func in functions
 }

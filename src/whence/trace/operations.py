@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -55,6 +56,15 @@ class Run:
         return self.carry is Carry.RELEVANCE
 
     @contextmanager
+    def running(self) -> Iterator[None]:
+        """The forward inside the block belongs to this run; `run_in_use` tells."""
+        token = _run.set(self)
+        try:
+            yield
+        finally:
+            _run.reset(token)
+
+    @contextmanager
     def carrying(self, heads: HeadParts | None) -> Iterator[None]:
         """Backwards inside the block carry relevance, through these heads."""
         self.carry, self.gates.heads = Carry.RELEVANCE, heads
@@ -62,6 +72,14 @@ class Run:
             yield
         finally:
             self.carry, self.gates.heads = Carry.GRADIENT, None
+
+
+_run: ContextVar[Run | None] = ContextVar("whence_run", default=None)
+
+
+def run_in_use() -> Run | None:
+    """The run that the forward at hand belongs to; None in a plain forward."""
+    return _run.get()
 
 
 # ctx is untyped in torch; every backward returns one entry per argument of its forward.
@@ -140,7 +158,7 @@ class Unary(Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         if ctx.run.relevance:
-            return ctx.rule(ctx.inner.detach(), ctx.y.detach(), grads[0]), None, None, None, None
+            return ctx.rule(ctx.inner, ctx.y, grads[0]), None, None, None, None
         (found,) = torch.autograd.grad(ctx.y, ctx.inner, grads[0], retain_graph=True)
         return found, None, None, None, None
 

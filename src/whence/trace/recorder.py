@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -15,14 +16,15 @@ from transformers import PreTrainedModel
 
 from whence.errors import ModelError, NotSupported
 from whence.inputs import Batch
-from whence.models import layers_of, untouched, uses_attention_interface
+from whence.models import layers_of, reads_forward, untouched, uses_attention_interface
 from whence.models.lm_head import LMHead
-from whence.tasks import Task
-from whence.trace.attention import NAME, AttentionTape
-from whence.trace.blocks import Block, LayerRun, layer_runs, make_blocks
+from whence.tasks import Scalar, Task
+from whence.trace.attention import NAME, Attended, AttentionTape, Shown
+from whence.trace.blocks import Block, LayerRun, layer_runs, make_blocks, precise
+from whence.trace.maps import Maps, fits
 from whence.trace.operations import RelevancePass, Run
 from whence.trace.relevance import relevance_ready
-from whence.trace.rules import rule_set
+from whence.trace.rules import RuleSet, rule_set
 from whence.trace.trace import Tensors, Trace
 
 
@@ -32,82 +34,139 @@ class Recording:
 
     batch: Batch
     needs: frozenset[str]
-    readout: Tensor  # (b,)
-    logits: Tensor  # (b, targets), in the graph
-    log_probabilities: Tensor | None  # (b, targets), in the graph
-    attention: list[Tensor]
+    logits: Tensor  # (b, places, options), in the graph
+    log_probabilities: Tensor | None  # (b, places, options), in the graph
+    layers: Sequence[Attended | Shown]  # the attention of every layer
     hidden: list[Tensor]
     embeddings: list[Tensor]
     blocks: tuple[Block, ...] | None = None
     lm_heads: Mapping[Any, LMHead] | None = None
     run: Run | None = None  # the forward ran ready to carry relevance
+    forward_only: bool = False  # a token sees only itself and what stands before it
 
-    def toward(self, target: Tensor, *, last: bool = True) -> Trace:
-        """The trace that explains logit `target` (b,) of each row. `last` frees the graph: no further target follows."""
+    @cached_property
+    def attention(self) -> Maps:
+        """A^1 … A^L."""
+        return self.maps([layer.probabilities for layer in self.layers])
+
+    def maps(self, make: Sequence[Callable[[], Tensor]], *, future: bool = False) -> Maps:
+        """At least float32, and 0 wherever a padded token takes part; with `future` also where a query would look ahead:
+        its attention is 0 there whatever the input, but the gradient at that 0 is not."""
+        neutral = self._neutral_pairs(future and self.forward_only)
+
+        def clean(one: Callable[[], Tensor]) -> Tensor:
+            made = precise(one())
+            return made if neutral is None else made * neutral
+
+        rows, n = self.batch.valid.shape
+        heads = self.layers[0].handle.shape[1] if self.layers else 0
+        keep = fits((rows, heads, n, n), len(make), self.logits.dtype, self.logits.device)
+        return Maps([lambda one=one: clean(one) for one in make], keep)  # type: ignore[misc]
+
+    def _neutral_pairs(self, no_future: bool) -> Tensor | None:
+        """(b, 1, n, n), False where a padded token takes part or a query looks ahead; None if there are none of these."""
+        valid = self.batch.valid
+        pairs = valid[:, None, :, None] & valid[:, None, None, :]
+        if no_future:
+            return pairs.tril()
+        return pairs if self.batch.padded else None
+
+    def y(self, scalar: Scalar) -> Tensor:
+        """What is explained, in the graph: (b,)."""
+        return scalar.y(self.logits, self.log_probabilities)
+
+    def log_probability(self, scalar: Scalar) -> Tensor | None:
+        """log p of what is explained, in the graph: (b,)."""
+        return scalar.log_probability(self.logits, self.log_probabilities)
+
+    def toward(self, scalar: Scalar, *, last: bool = True) -> Trace:
+        """The trace that explains each row's own scalar. `last` frees the graph: no further scalar follows."""
         recorded: dict[str, Tensors] = {}
+        y, log_probability = self.y(scalar), self.log_probability(scalar)
         inputs = self._inputs_of_logit()
         more = self._inputs_of_log_probability()
+        maps: dict[str, Tensors] = {}
         if inputs:
             flat = [t for tensors in inputs.values() for t in tensors]
-            grads = iter(gradients(pick(self.logits, target).sum(), flat, keep=bool(more) or not last))
+            grads = iter(gradients(y.sum(), flat, keep=bool(more) or not last))
             recorded |= {need: [next(grads) for _ in tensors] for need, tensors in inputs.items()}
+            if "attention.grad" in recorded:
+                found = recorded.pop("attention.grad")
+                layers = self.layers[-len(found) :]
+                make = [partial(layer.gradient, g) for layer, g in zip(layers, found, strict=True)]
+                maps["attention.grad"] = self.maps(make, future=True)
         if more:
-            if self.log_probabilities is None:
+            if log_probability is None:
                 raise NotSupported(
                     "this model answers with a number, not with probabilities: use of='logit' with gradient, or a method "
                     "that explains the logit (gradient-x-input, attcat, …)."
                 )
-            scalar = pick(self.log_probabilities, target).sum()
             flat = [t for tensors in more.values() for t in tensors]
-            grads = iter(gradients(scalar, flat, keep=not last))
+            grads = iter(gradients(log_probability.sum(), flat, keep=not last))
             recorded |= {need: [next(grads) for _ in tensors] for need, tensors in more.items()}
-        for name, tensors in (("attention", self.attention), ("hidden", self.hidden), ("embeddings", self.embeddings)):
+        for name, tensors in (("hidden", self.hidden), ("embeddings", self.embeddings)):
             if name in self.needs:
                 recorded[name] = [t.detach() for t in tensors]
-        probability = None
-        if self.log_probabilities is not None:
-            probability = pick(self.log_probabilities.detach(), target).exp()
+        if "attention" in self.needs:
+            maps["attention"] = self.attention
         return Trace(
             valid=self.batch.valid,
             lengths=self.batch.lengths,
             input_ids=self.batch.input_ids,
-            readout=self.readout,
-            target=target,
-            logits=self.logits.detach(),
-            probability=probability,
-            recorded=neutral_padding(recorded, self.batch.valid),
+            scalar=scalar,
+            y=y.detach(),
+            probability=None if log_probability is None else log_probability.detach().exp(),
+            recorded={**neutral_padding(recorded, self.batch), **maps},
             layer_blocks=self.blocks,
             lm_heads=self.lm_heads,
         )
 
     def with_relevance(self, trace: Trace, wanted: RelevancePass, needs: frozenset[str], *, last: bool) -> Trace:
-        """`trace` with the relevance that `needs` name, from one more backward: a one-hot 1 at the target's logit."""
+        """`trace` with the relevance that `needs` name, from one more backward.
+
+        Relevance starts with a one-hot 1 at every logit of the target. Rules that rescale by sums are not linear in where
+        relevance starts, so the relevance of a difference is the difference of two backwards. Rules that carry
+        coefficients are linear, and start from the scalar itself.
+        """
         inputs: dict[str, list[Tensor]] = {}
         if "attention.relevance" in needs:
-            inputs["attention.relevance"] = self.attention
+            inputs["attention.relevance"] = [layer.handle for layer in self.layers]
         elif "attention.relevance:last" in needs:
-            inputs["attention.relevance"] = self.attention[-1:]
+            inputs["attention.relevance"] = [self.layers[-1].handle]
         if "hidden.relevance" in needs:
             inputs["hidden.relevance"] = self.hidden
         assert self.run is not None
         flat = [t for tensors in inputs.values() for t in tensors]
         if wanted.heads is not None:
-            wanted.heads.check(self.attention, self.run.gates.layers)
+            wanted.heads.check([layer.handle for layer in self.layers], self.run.gates.layers)
+        scalar = trace.scalar
         with self.run.carrying(wanted.heads):
-            found = gradients(pick(self.logits, trace.target).sum(), flat, keep=not last)
-        if self.run.rules.carries == "coefficient":
-            found = [c * t.detach() for c, t in zip(found, flat, strict=True)]
+            if self.run.rules.carries == "coefficient":
+                coefficients = gradients(self.y(scalar).sum(), flat, keep=not last)
+                found = [c * t.detach() for c, t in zip(coefficients, flat, strict=True)]
+            else:
+                contrastive = bool(scalar.contrastive.any())
+                found = gradients(scalar.chosen(self.logits).sum(), flat, keep=contrastive or not last)
+                if contrastive:
+                    against = gradients(scalar.rejected(self.logits).sum(), flat, keep=not last)
+                    found = [a - b for a, b in zip(found, against, strict=True)]
         relevances = iter(found)
         recorded: dict[str, Tensors] = {need: [next(relevances) for _ in tensors] for need, tensors in inputs.items()}
-        return replace(trace, recorded={**trace.recorded, **neutral_padding(recorded, self.batch.valid)})
+        maps: dict[str, Tensors] = {}
+        if "attention.relevance" in recorded:
+            at_handles = recorded.pop("attention.relevance")
+            layers = self.layers[-len(at_handles) :]
+            make = [partial(layer.relevance, r, self.run) for layer, r in zip(layers, at_handles, strict=True)]
+            maps["attention.relevance"] = self.maps(make)
+        return replace(trace, recorded={**trace.recorded, **neutral_padding(recorded, self.batch), **maps})
 
     def _inputs_of_logit(self) -> dict[str, list[Tensor]]:
         """Which tensors the gradient of the logit is wanted for."""
         inputs: dict[str, list[Tensor]] = {}
         if "attention.grad" in self.needs:
-            inputs["attention.grad"] = self.attention
+            inputs["attention.grad"] = [layer.handle for layer in self.layers]
         elif "attention.grad:last" in self.needs:
-            inputs["attention.grad"] = self.attention[-1:]
+            inputs["attention.grad"] = [self.layers[-1].handle]
         if "hidden.grad" in self.needs:
             inputs["hidden.grad"] = self.hidden
         if "embeddings.grad" in self.needs:
@@ -121,29 +180,20 @@ class Recording:
         return {need: tensors for need, tensors in wanted.items() if need in self.needs}
 
 
-def pick(values: Tensor, target: Tensor) -> Tensor:
-    """values[b, target[b]]."""
-    return values.gather(-1, target[:, None]).squeeze(-1)
-
-
 def gradients(scalar: Tensor, inputs: list[Tensor], *, keep: bool) -> list[Tensor]:
     """∂scalar/∂inputs; rows do not mix, so the sum over the batch gives every row its own gradient."""
     found = torch.autograd.grad(scalar, inputs, retain_graph=keep, allow_unused=True)
     return [torch.zeros_like(x) if g is None else g for g, x in zip(found, inputs, strict=True)]
 
 
-def neutral_padding(recorded: dict[str, Tensors], valid: Tensor) -> dict[str, Tensors]:
-    """At least float32 everywhere, and zeros wherever a padded token takes part."""
-    tokens, pairs = valid[:, :, None], (valid[:, None, :, None] & valid[:, None, None, :])
-    padded = not bool(valid.all())
+def neutral_padding(recorded: dict[str, Tensors], batch: Batch) -> dict[str, Tensors]:
+    """States (b, n, d) at least in float32, and 0 at padded tokens."""
+    tokens = batch.valid[:, :, None]
 
-    def clean(name: str, tensor: Tensor) -> Tensor:
-        tensor = tensor.to(torch.promote_types(tensor.dtype, torch.float32))
-        if not padded:
-            return tensor
-        return tensor * (pairs if name.startswith("attention") else tokens)
+    def clean(tensor: Tensor) -> Tensor:
+        return precise(tensor) * tokens if batch.padded else precise(tensor)
 
-    return {name: [clean(name, t) for t in tensors] for name, tensors in recorded.items()}
+    return {name: [clean(t) for t in tensors] for name, tensors in recorded.items()}
 
 
 @contextmanager
@@ -152,13 +202,15 @@ def record(
     task: Task,
     batch: Batch,
     needs: frozenset[str],
-    rules: str | None = None,
+    rules: str | RuleSet | None = None,
     dtype: torch.dtype | None = None,
     lm_heads: Mapping[Any, LMHead] | None = None,
+    points: Tensor | None = None,
 ) -> Iterator[Recording]:
     """One forward of `batch`, with the model lent for as long as the block lasts; ready for relevance by `rules`, if any.
 
     dtype: run with a copy of the weights in another dtype than the model's own; the model keeps its weights.
+    points: (b, n, d) to take the place of the word embeddings; the model still sees the ids (positions, padding).
     """
     wants_attention = any(need.startswith(("attention", "blocks")) for need in needs)
     # a rule set without a rule for the fused kernel needs the attention written out
@@ -167,7 +219,7 @@ def record(
     implementation = (NAME if through_interface else "eager") if wants_attention else None
     check_weights(model)
     with untouched(model, attention=implementation, pad_id=batch.pad_id):
-        recording = forward(model, task, batch, needs, wants_attention, through_interface, rules, dtype)
+        recording = forward(model, task, batch, needs, wants_attention, through_interface, rules, dtype, points)
         recording.lm_heads = lm_heads
         yield recording
 
@@ -179,8 +231,9 @@ def forward(
     needs: frozenset[str],
     attention: bool,
     through_interface: bool,
-    rules: str | None = None,
+    rules: str | RuleSet | None = None,
     dtype: torch.dtype | None = None,
+    points: Tensor | None = None,
 ) -> Recording:
     embeddings: list[Tensor] = []
     hidden: list[Tensor] = []
@@ -191,14 +244,14 @@ def forward(
     with ExitStack() as stack:
         backward = rules is not None or any(".grad" in need for need in needs)
         stack.enter_context(torch.set_grad_enabled(backward))
-        if backward or any(need.startswith("embeddings") for need in needs):
-            stack.enter_context(leaf_embeddings(model, embeddings))
+        if backward or points is not None or any(need.startswith("embeddings") for need in needs):
+            stack.enter_context(leaf_embeddings(model, embeddings, points))
         if any(need.startswith("hidden") for need in needs):
             stack.enter_context(layer_states(model, hidden))
         runs: list[LayerRun] = []
         if "blocks" in needs:
             stack.enter_context(layer_runs(model, runs))
-        tape = stack.enter_context(AttentionTape(keep_values="blocks" in needs))
+        tape = stack.enter_context(AttentionTape())
         run = None
         if rules is not None:
             gradients_too = any(".grad" in need for need in needs)
@@ -207,29 +260,29 @@ def forward(
             output = model(**inputs)
         else:
             output = torch.func.functional_call(model, weights_in(model, dtype), (), inputs)
-    maps = list(getattr(output, "attentions", None) or ()) if fall_back else tape.maps
-    if attention and not maps:
+    shown = [Shown(a) for a in getattr(output, "attentions", None) or ()] if fall_back else []
+    layers: Sequence[Attended | Shown] = shown if fall_back else tape.layers
+    if attention and not layers:
         raise NotSupported(
             f"{type(model).__name__} lets nobody see its attention; methods that read none still work: cat, grad-cam, "
             "simple, gradient, gradient-x-input."
         )
-    logits = task.logits(output, batch)
+    logits = task.logits(output, batch)  # (b, places, options)
     check_finite(logits)
-    blocks = make_blocks(model, runs, maps, tape.values, batch.valid) if "blocks" in needs else None
-    return Recording(
+    recording = Recording(
         batch=batch,
         needs=needs,
-        readout=task.readout(batch, model.config),
         logits=logits,
-        log_probabilities=task.log_probabilities(
-            logits.to(torch.promote_types(logits.dtype, torch.float32)), model.config
-        ),
-        attention=maps,
+        log_probabilities=task.log_probabilities(logits.to(torch.promote_types(logits.dtype, torch.float32))),
+        layers=layers,
         hidden=hidden,
         embeddings=embeddings,
-        blocks=blocks,
         run=run,
+        forward_only=reads_forward(model),
     )
+    if "blocks" in needs:
+        recording.blocks = make_blocks(model, runs, tape.layers, recording.attention, batch.valid)
+    return recording
 
 
 def weights_in(model: nn.Module, dtype: torch.dtype) -> dict[str, Tensor]:
@@ -242,17 +295,20 @@ def model_inputs(model: PreTrainedModel, batch: Batch) -> dict[str, Any]:
     inputs: dict[str, Any] = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
     if batch.token_type_ids is not None:
         inputs["token_type_ids"] = batch.token_type_ids
+    if batch.position_ids is not None:
+        inputs["position_ids"] = batch.position_ids
     if "use_cache" in inspect.signature(model.forward).parameters:
         inputs["use_cache"] = False
     return inputs
 
 
 @contextmanager
-def leaf_embeddings(model: PreTrainedModel, kept: list[Tensor]) -> Iterator[None]:
-    """Make the word embeddings a leaf of the graph: what `inputs_embeds` would take, with the ids still seen by the model."""
+def leaf_embeddings(model: PreTrainedModel, kept: list[Tensor], points: Tensor | None = None) -> Iterator[None]:
+    """Make the word embeddings, or `points` in their place, a leaf of the graph: what `inputs_embeds` would take, with the
+    ids still seen by the model."""
 
     def hook(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
-        leaf = output.detach()
+        leaf = output.detach() if points is None else points.detach().to(output.dtype)
         if torch.is_grad_enabled():
             leaf.requires_grad_(True)
         kept.append(leaf)

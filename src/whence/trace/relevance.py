@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode, resolve_name
 from whence.errors import NotSupported
 from whence.trace.handlers import HANDLERS, ROUTES
 from whence.trace.operations import Run, Unary, apply, is_traced, leaf
-from whence.trace.rules import rule_set
+from whence.trace.rules import RuleSet, rule_set
 
 
 class RelevanceMode(TorchFunctionMode):
@@ -74,13 +74,18 @@ def calling_module(model: nn.Module) -> str:
     return type(model).__name__
 
 
-def is_composite(module: nn.Module) -> bool:
-    """Activations and root-mean-square norms written out in Python: one elementwise rule for the whole of them."""
-    return type(module).__module__ == "transformers.activations" or type(module).__name__.endswith("RMSNorm")
+def is_composite(module: nn.Module, rules: RuleSet) -> bool:
+    """Activations and root-mean-square norms written out in Python: one elementwise rule for the whole of them.
+
+    Paired rules take norms apart: they are not elementwise, and their parts have rules.
+    """
+    if type(module).__name__.endswith("RMSNorm"):
+        return not rules.paired
+    return type(module).__module__ == "transformers.activations"
 
 
 @contextmanager
-def relevance_ready(model: nn.Module, rules: str, rows: int, gradients: bool = True) -> Iterator[Run]:
+def relevance_ready(model: nn.Module, rules: str | RuleSet, rows: int, gradients: bool = True) -> Iterator[Run]:
     """Everything run inside the block can carry relevance backwards, and with `gradients` gradients too."""
     run = Run(rule_set(rules), model, rows, gradients)
     entered: list[tuple[Tensor, Tensor] | None] = []
@@ -101,11 +106,11 @@ def relevance_ready(model: nn.Module, rules: str, rows: int, gradients: bool = T
         run.opaque -= 1
         return apply(Unary, *pair, output, run.rules.elementwise, run)
 
-    modules = [m for m in model.modules() if is_composite(m)]
+    modules = [m for m in model.modules() if is_composite(m, run.rules)]
     handles: list[Any] = [m.register_forward_pre_hook(before) for m in modules]
     handles += [m.register_forward_hook(after) for m in modules]
     try:
-        with RelevanceMode(run), run.gates:
+        with RelevanceMode(run), run.running():
             yield run
     finally:
         for handle in handles:

@@ -212,6 +212,7 @@ class RuleSet:
     layer_norm: Callable[[Tensor, Tensor, Tensor, Tensor | None, float], Tensor]
     softmax: Callable[[Tensor, Tensor, Tensor], Tensor] | None
     fused_attention: tuple[float, float, float] | None = None  # shares of the gradient of (q, k, v) in a fused kernel
+    paired: bool = False  # rows come as inputs, then their baselines (whence.trace.deeplift)
 
 
 RULE_SETS = {
@@ -274,8 +275,10 @@ RULE_SETS = {
 }
 
 
-def rule_set(name: str) -> RuleSet:
-    """The rule set called `name`, or an error that lists them."""
+def rule_set(name: str | RuleSet) -> RuleSet:
+    """The rule set called `name`, or an error that lists them; a rule set is itself."""
+    if isinstance(name, RuleSet):
+        return name
     if name not in RULE_SETS:
         raise UnknownName("rule set", str(name), RULE_SETS)
     return RULE_SETS[name]

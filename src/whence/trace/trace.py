@@ -12,6 +12,7 @@ from torch import Tensor
 
 from whence.errors import WhenceError
 from whence.models.lm_head import LMHead
+from whence.tasks import Scalar
 from whence.trace.blocks import Block
 
 Tensors = Sequence[Tensor]
@@ -28,9 +29,8 @@ class Trace:
     valid: Tensor  # (b, n) bool: tokens of the row, not padding
     lengths: Tensor  # (b,)
     input_ids: Tensor  # (b, n)
-    readout: Tensor  # (b,) position r
-    target: Tensor  # (b,) index of the explained target
-    logits: Tensor  # (b, targets)
+    scalar: Scalar  # what is explained of each row
+    y: Tensor  # (b,) its value
     probability: Tensor | None  # (b,) of the target
     recorded: dict[str, Tensors]
     layer_blocks: tuple[Block, ...] | None = None
@@ -43,7 +43,7 @@ class Trace:
 
     @property
     def attention(self) -> Tensors:
-        """A^1 … A^L, each (b, H, n query, n key)."""
+        """A^1 … A^L, each (b, H, n query, n key), made when they are looked at: go through them once, layer by layer."""
         return self._get("attention")
 
     @property
@@ -115,13 +115,18 @@ class Trace:
     @cached_property
     def eye(self) -> Tensor:
         """I (n, n)."""
-        n = self.valid.shape[1]
-        maps = self.attention if self.layer_blocks is None else [self.layer_blocks[0].attention]
-        return torch.eye(n, dtype=maps[0].dtype, device=self.valid.device)
+        dtype = torch.promote_types(self.y.dtype, torch.float32)
+        return torch.eye(self.valid.shape[1], dtype=dtype, device=self.valid.device)
+
+    @property
+    def readout(self) -> Tensor:
+        """(b, m) the position r at which the answer is read; several, or padded with weight 0, for scalars that are sums."""
+        return self.scalar.readout
 
     def at_readout(self, matrix: Tensor) -> Tensor:
-        """Row r of each matrix: (b, n, m) → (b, m)."""
-        return matrix[torch.arange(len(self.readout), device=matrix.device), self.readout]
+        """Row r of each matrix, summed over the positions where the answer is read in several: (b, n, k) → (b, k)."""
+        rows = matrix[torch.arange(len(matrix), device=matrix.device)[:, None], self.readout]  # (b, m, k)
+        return (rows * self.scalar.weight.to(rows.dtype)[:, :, None]).sum(1)
 
     def mean_tokens(self, values: Tensor, dim: int) -> Tensor:
         """Mean over a token axis, counting the tokens of each row only."""

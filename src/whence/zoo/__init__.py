@@ -9,6 +9,17 @@ One BERT base serves four tasks: each task is a LoRA adapter merged into it when
 """
 
 from whence.zoo.catalogue import ZooModel, card, models, names
-from whence.zoo.loading import export, head_mask, load, samples
+from whence.zoo.loading import export, head_mask, layers, load, samples, words_by_frequency
 
-__all__ = ["ZooModel", "card", "export", "head_mask", "load", "models", "names", "samples"]
+__all__ = [
+    "ZooModel",
+    "card",
+    "export",
+    "head_mask",
+    "layers",
+    "load",
+    "models",
+    "names",
+    "samples",
+    "words_by_frequency",
+]

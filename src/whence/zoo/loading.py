@@ -78,9 +78,31 @@ def samples(name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
 
 
+def words_by_frequency() -> list[str]:
+    """The whole words of the base's vocabulary, which keeps BERT's order: from the most to the least frequent in English.
+
+    >>> words_by_frequency()[:4]
+    ['the', 'of', 'and', 'in']
+    """
+    ids: dict[str, int] = _json(BASE / "tokenizer.json")["model"]["vocab"]
+    return [word for word in sorted(ids, key=ids.__getitem__) if len(word) > 1 and word.isalnum()]
+
+
 def head_mask(name: str) -> Path:
     """The file of the head mask computed for ``name`` by `whence heads`."""
     return ROOT / "heads" / f"{find(name).name}.json"
+
+
+def layers(name: str) -> dict[str, int]:
+    """The layer that ``layer="auto"`` of each decoded method stands for, chosen on the samples by `train/layers.py`.
+
+    >>> sorted(layers("sentiment"))
+    ['decoded-grad-cam', 'decoded-simple']
+    >>> layers("causal-lm")
+    {}
+    """
+    found: dict[str, int] = _json(ROOT / "layers.json").get(find(name).name, {})
+    return found
 
 
 def merge(base: State, adapter: State, scale: float) -> State:

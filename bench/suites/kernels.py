@@ -1,0 +1,88 @@
+"""The fused ALTI kernel: against the blocked path and against the time that its arithmetic and its memory traffic take at least.
+
+One layer's ℓ1 distances ‖g_i − Σ_h A_h[i, j] U_h[j]‖₁ for b rows of n tokens (docs/speed.md derives the counts):
+
+    multiply-adds   b·n²·d·H,  then 3 operations (subtract, absolute value, add) on each of b·n²·d entries
+    bytes           4·b·(H·n² + n·H·d + n·d + n²)       A, U and g read once, distances written once
+
+divided by what this device does: float32 matrix products and a copy of a gigabyte, both timed here. The larger of the two is the floor.
+Without CUDA there is no fused kernel: its row says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+import torch
+
+from bench.measure import Runs, against, failing, measure, seconds_of
+from bench.ours import shape_for
+from bench.peers import Company
+from bench.settings import Settings, multiplying
+from bench.shapes import Shape
+from bench.table import Row, Table
+from whence.methods import distances
+
+SIZES = ((8, 128), (1, 512), (32, 512), (1, 2048))  # rows, tokens
+TOLERANCE = 1e-4
+FASTER, NEAR = 0.2, 3.0  # at most a fifth of the blocked time; at most three floors
+
+
+def tables(settings: Settings, company: Company) -> Iterator[Table]:
+    for rows, tokens in ((2, 16),) if settings.quick else SIZES:
+        yield from distance_tables(settings, rows, tokens)
+
+
+def distance_tables(settings: Settings, rows: int, tokens: int) -> Iterator[Table]:
+    """Both paths in full float32: the fused one against the blocked one, then against its floor."""
+    shape = shape_for(settings)
+    torch.manual_seed(0)
+    a = torch.randn(rows, shape.heads, tokens, tokens, device=settings.device).mul_(2).softmax(-1)
+    u = torch.randn(rows, shape.heads, tokens, shape.features, device=settings.device).transpose(1, 2)
+    goal = torch.randn(rows, tokens, shape.features, device=settings.device)
+    runs: Runs = {"blocked": partial(distances.l1_blocked, a, u, goal)}
+    if settings.cuda:
+        runs = {**runs, "fused": partial(fused, a, u, goal)}
+    title = f"ALTI distances of one layer, {{}}: {shape}, {rows} × {tokens}, {settings.where()}"
+    with multiplying("float32"):
+        found = measure(runs, settings, 5)
+        kernel = found[1] if settings.cuda else Row("fused", note="runs on CUDA only")
+        if settings.cuda:
+            with failing(kernel):
+                reference = distances.l1_blocked(a, u, goal)
+                kernel.difference = float((fused(a, u, goal) - reference).abs().max() / reference.max())
+        floors = floor_seconds(settings, shape, rows, tokens)
+    wanted = {"fused": {"ratio": FASTER, "difference": TOLERANCE}} if settings.cuda else {}
+    rows_found = [found[0], kernel]
+    yield against(rows_found, title.format("fused against blocked"), "blocked", wanted)
+    least = [Row(name, seconds) for name, seconds in floors.items()]
+    highest = max(least, key=lambda row: row.seconds or 0.0).name
+    wanted = {"fused": {"ratio": NEAR}} if settings.cuda else {}
+    yield against([*least, *(replace(row) for row in rows_found)], title.format("against the floor"), highest, wanted)
+
+
+def fused(a: torch.Tensor, u: torch.Tensor, goal: torch.Tensor) -> torch.Tensor:
+    from whence.methods.mixing_triton import l1_fused
+
+    return l1_fused(a, u, goal)
+
+
+def floor_seconds(settings: Settings, shape: Shape, rows: int, tokens: int) -> dict[str, float]:
+    """What arithmetic and memory traffic take at least, from rates timed on this device."""
+    d, heads, pairs = shape.features, shape.heads, rows * tokens**2
+    side = 256 if settings.quick else 8192 if settings.cuda else 1024
+    x = torch.randn(side, side, device=settings.device)
+    multiplying_takes = min(seconds_of(partial(torch.mm, x, x)) for _ in range(5))
+    operations = 2 * side**3 / multiplying_takes  # a second, a multiply-add counted as two
+    y = torch.empty((1 << (20 if settings.quick else 28)), device=settings.device)  # a gigabyte
+    z = torch.empty_like(y)
+    copying_takes = min(seconds_of(partial(z.copy_, y)) for _ in range(5))
+    bandwidth = 2 * y.numel() * 4 / copying_takes  # bytes a second, read and written
+    moved = 4 * (heads * pairs + rows * tokens * heads * d + rows * tokens * d + pairs)
+    # a lane does one multiply-add or one of the 3 operations at a time, so these count as two each
+    return {
+        f"arithmetic at {operations / 1e12:.3g} Tflop/s": 2 * pairs * d * (heads + 3) / operations,
+        f"memory at {bandwidth / 1e12:.3g} TB/s": moved / bandwidth,
+    }

@@ -1,0 +1,12 @@
+"""Big runs: a corpus in, a sharded Parquet dataset of scores out, on this machine or on a Ray cluster.
+
+>>> import whence.corpus
+>>> whence.corpus.run.__name__
+'run'
+"""
+
+from whence.corpus.run import Summary, run
+from whence.corpus.saved import Explanations, Saved
+from whence.corpus.saved import open_run as open
+
+__all__ = ["Explanations", "Saved", "Summary", "open", "run"]

@@ -1,0 +1,167 @@
+"""What a run wrote, read back lazily: Explanations shard by shard, never the whole corpus at once."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from functools import cached_property, lru_cache
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from whence.corpus.table import SCORES
+from whence.data.runs import manifest_of, shard_files
+from whence.errors import InputError, UnknownName
+from whence.explanation import Explanation
+
+
+class Saved:
+    """A finished (or interrupted) run: `saved["gae"]` are the Explanations of one method, in the order of the rows."""
+
+    def __init__(self, directory: str | Path) -> None:
+        self.directory = Path(directory)
+        self.manifest = manifest_of(directory)
+        self.options: dict[str, dict[str, Any]] = {
+            m["name"]: m["options"] for m in self.manifest["settings"]["methods"]
+        }
+        self.methods = tuple(self.options)
+        self.files = shard_files(directory)
+
+    def __repr__(self) -> str:
+        done = "" if self.complete else f", {len(self.files)} of {self.manifest['shards']} shards"
+        return f"<whence run {str(self.directory)!r}: {len(self):,} rows by {', '.join(self.methods)}{done}>"
+
+    @property
+    def complete(self) -> bool:
+        return len(self.files) == int(self.manifest["shards"])
+
+    @cached_property
+    def about(self) -> list[dict[str, Any]]:
+        """Rows, errors, truncated texts and tokens of every shard."""
+        return [json.loads(pq.read_schema(file).metadata[b"whence"]) for file in self.files]
+
+    def __len__(self) -> int:
+        """Rows, those in error included."""
+        return sum(int(a["rows"]) for a in self.about)
+
+    def __iter__(self) -> Iterator[Explanation]:
+        """Explanations by the first method."""
+        return iter(self[self.methods[0]])
+
+    def __getitem__(self, method: str) -> Explanations:
+        if method not in self.methods:
+            raise UnknownName(f"method of the run in {str(self.directory)!r}", method, self.methods)
+        return Explanations(self, method)
+
+    def errors(self) -> Iterator[tuple[int, str]]:
+        """(row, sentence) of every row that could not be explained."""
+        for file, about in zip(self.files, self.about, strict=True):
+            if about["errors"]:
+                table = pq.read_table(file, columns=["row", "error"])
+                table = table.filter(pc.is_valid(table["error"]))
+                yield from zip(table["row"].to_pylist(), table["error"].to_pylist(), strict=True)
+
+    def column(self, name: str) -> Iterator[Any]:
+        """A kept column, one value for every Explanation."""
+        if name not in self.manifest["settings"]["keep"]:
+            raise UnknownName("kept column", name, self.manifest["settings"]["keep"])
+        for file in self.files:
+            table = pq.read_table(file, columns=[name, "error"])
+            yield from table.filter(pc.is_null(table["error"]))[name].to_pylist()
+
+
+class Explanations(Sequence[Explanation]):
+    """The Explanations of one method; rows in error are left out. A shard or two are in memory at a time."""
+
+    def __init__(self, saved: Saved, method: str) -> None:
+        self._saved, self.method = saved, method
+        self._shard = lru_cache(maxsize=2)(self._read)
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        """Where each shard begins, in Explanations."""
+        counts = []
+        for file, about in zip(self._saved.files, self._saved.about, strict=True):
+            lines = pq.read_metadata(file).num_rows  # a row in error has one line; a row may have one per target
+            counts.append(lines - int(about["errors"]))
+        return list(accumulate(counts, initial=0))
+
+    def __len__(self) -> int:
+        return self._starts[-1]
+
+    @overload
+    def __getitem__(self, index: int) -> Explanation: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Explanation]: ...
+
+    def __getitem__(self, index: int | slice) -> Explanation | list[Explanation]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        number = index + len(self) if index < 0 else index
+        if not 0 <= number < len(self):
+            raise IndexError(f"explanation {index} of {len(self)}")
+        shard = bisect_right(self._starts, number) - 1
+        return self._explanation(self._shard(shard)[number - self._starts[shard]])
+
+    def __iter__(self) -> Iterator[Explanation]:
+        for shard in range(len(self._saved.files)):
+            for line in self._read(shard):
+                yield self._explanation(line)
+
+    def _read(self, shard: int) -> list[dict[str, Any]]:
+        """A shard's lines, those in error left out."""
+        file = self._saved.files[shard]
+        unwanted = {"row", "error", *self._saved.manifest["settings"]["keep"], SCORES}
+        names = [n for n in pq.read_schema(file).names if n not in unwanted]
+        # the dots of Parquet's own column names: a method's name may hold hyphens, never dots
+        table = pq.ParquetFile(file).read([*names, "error", f"{SCORES}.{self.method}"])
+        lines: list[dict[str, Any]] = table.filter(pc.is_null(table["error"])).to_pylist()
+        return lines
+
+    def _explanation(self, line: dict[str, Any]) -> Explanation:
+        about = self._saved.manifest
+        settings = about["settings"]
+        facts = json.loads(line["facts"]).get(self.method, {}) if line["facts"] else {}
+        return Explanation(
+            tokens=tuple(line["tokens"]),
+            input_ids=tuple(line["input_ids"]),
+            scores=np.asarray(line[SCORES][self.method], dtype=settings["scores"]),
+            special=np.asarray(line["special"], dtype=bool),
+            offsets=tuple((o["start"], o["end"]) for o in line["offsets"]),
+            word_ids=tuple(line["word_ids"]),
+            segments=tuple(line["segments"]),
+            target=line["target"],
+            target_index=line["target_index"],
+            probability=line["probability"],
+            method=self.method,
+            options={**self._saved.options[self.method], **facts},
+            text=line["text"],
+            pair=line["pair"],
+            truncated=line["truncated"],
+            prediction=line["prediction"],
+            model=about["model"],
+            contrast=line["contrast"],
+            task=about["task"],
+        )
+
+
+def open_run(directory: str | Path) -> Saved:
+    """A directory that `whence corpus` wrote.
+
+    >>> open_run("nowhere")
+    Traceback (most recent call last):
+    ...
+    whence.errors.InputError: 'nowhere' holds no run: `whence corpus INPUT --output DIR` writes _manifest.json into it.
+    """
+    saved = Saved(directory)
+    if not saved.files:
+        raise InputError(
+            f"{str(directory)!r} holds no finished shard yet: run the same `whence corpus` command to go on."
+        )
+    return saved

@@ -1,0 +1,121 @@
+"""A worker: one model, shard after shard. Tokenising the next shard and writing the last go on while the model runs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import islice
+from typing import TypeVar
+
+import torch
+
+from whence.corpus.job import Finished, Job, Profile
+from whence.corpus.rows import Advance, Row, compute, prepare
+from whence.corpus.table import finish
+from whence.errors import ModelError
+from whence.explainer import Explainer
+from whence.load import load as load_model
+from whence.passes import plan_methods
+from whence.provenance import fingerprint, write_whole
+
+AHEAD = 2  # shards that are tokenised before the model wants them, and that wait to be written
+T = TypeVar("T")
+
+
+def nothing(rows: int, tokens: int) -> None:
+    """For who does not want to be told."""
+
+
+class Worker:
+    """Makes shards of a job. `run` overlaps the stages; `one` makes a single shard, and may be called from several threads."""
+
+    def __init__(self, job: Job, explainer: Explainer) -> None:
+        self.job, self.explainer = job, explainer
+        self.plan = plan_methods(job.methods, job.options, explainer.tuned)
+        self._reading, self._running = threading.Lock(), threading.Lock()
+
+    @classmethod
+    def load(cls, job: Job, device: str | None = None) -> Worker:
+        """A worker with its own copy of the model, which must be the very model of the job."""
+        if job.threads:
+            torch.set_num_threads(job.threads)
+        given = {**job.load} if device is None else {**job.load, "device": device}
+        explainer = load_model(**given)
+        found = fingerprint(explainer.model)
+        if found != job.weights:
+            raise ModelError(
+                f"this worker's {job.load['model']!r} has other weights ({found}) than the run began with ({job.weights}): "
+                "give every machine the same checkpoint."
+            )
+        return cls(job, explainer)
+
+    def one(self, shard: int) -> Finished:
+        """Read, tokenise, run and write one shard."""
+        prepared = self._prepare(shard)
+        with self._running:
+            computed = self._compute(prepared, nothing)
+        return self._write(computed)
+
+    def run(self, shards: Iterable[int], advance: Advance = nothing) -> Generator[Finished, None, None]:
+        """Shard after shard, as they are finished. An error ends it, and what was written stays."""
+        with ThreadPoolExecutor(1, "tokenise") as reader, ThreadPoolExecutor(1, "write") as writer:
+            waiting: deque[Future[Finished]] = deque()
+            try:
+                for prepared in ahead(reader, self._prepare, shards):
+                    while len(waiting) >= AHEAD:
+                        yield waiting.popleft().result()
+                    waiting.append(writer.submit(self._write, self._compute(prepared, advance)))
+                    del prepared  # so that no more shards are held than these
+                    while waiting and waiting[0].done():
+                        yield waiting.popleft().result()
+                while waiting:
+                    yield waiting.popleft().result()
+            finally:
+                reader.shutdown(cancel_futures=True)
+                writer.shutdown()
+
+    def _prepare(self, shard: int) -> tuple[int, list[Row], Profile]:
+        profile = Profile()
+        start, stop = self.job.span(shard)
+        with timed(profile, "read"), self._reading:
+            records = self.job.source.read(start, stop)
+        with timed(profile, "tokenise"):
+            rows = prepare(self.explainer, self.job, records, start)
+        return shard, rows, profile
+
+    def _compute(self, prepared: tuple[int, list[Row], Profile], advance: Advance) -> tuple[int, list[Row], Profile]:
+        shard, rows, profile = prepared
+        with timed(profile, "run"):
+            profile.add(compute(self.explainer, self.job, self.plan, rows, advance))
+        return shard, rows, profile
+
+    def _write(self, computed: tuple[int, list[Row], Profile]) -> Finished:
+        shard, rows, profile = computed
+        with timed(profile, "write"):
+            finished, content = finish(self.job, shard, rows, profile)
+            write_whole(self.job.file(shard), content)
+        return finished
+
+
+def ahead(reader: ThreadPoolExecutor, work: Callable[[int], T], numbers: Iterable[int]) -> Iterator[T]:
+    """Results in order, with at most AHEAD of them made before they are wanted."""
+    left = iter(numbers)
+    made = deque(reader.submit(work, n) for n in islice(left, AHEAD))
+    while made:
+        result = made.popleft().result()
+        made.extend(reader.submit(work, n) for n in islice(left, 1))
+        yield result
+        del result
+
+
+@contextmanager
+def timed(profile: Profile, stage: str) -> Iterator[None]:
+    start = time.perf_counter()
+    try:
+        yield
+    finally:
+        profile.add(Profile({stage: time.perf_counter() - start}))

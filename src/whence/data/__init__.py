@@ -1,0 +1,24 @@
+"""Data as people have them: files, globs, directories, saved runs, `datasets`, lists; read in order, or any stretch of rows."""
+
+from whence.data.columns import guess, guess_inputs, input_of
+from whence.data.files import SUFFIXES, Files, expand, stream
+from whence.data.runs import is_run, run_records
+from whence.data.sources import Records, Source, from_hub, readable, rows_of_table, source_of
+
+__all__ = [
+    "SUFFIXES",
+    "Files",
+    "Records",
+    "Source",
+    "expand",
+    "from_hub",
+    "guess",
+    "guess_inputs",
+    "input_of",
+    "is_run",
+    "readable",
+    "rows_of_table",
+    "run_records",
+    "source_of",
+    "stream",
+]

@@ -1,0 +1,85 @@
+"""What every way of running a model shares: the model, its task, padding, and what to do when memory is short."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence, Sized
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+from transformers import PreTrainedModel
+
+from whence.errors import ModelError
+from whence.inputs import Batch, Encoded, collate
+from whence.models import pad_id
+from whence.tasks import Task
+
+Result = TypeVar("Result")
+Row = TypeVar("Row", bound=Sized)
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A model and its task."""
+
+    model: PreTrainedModel
+    task: Task
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    def collate(self, rows: Sequence[Encoded]) -> Batch:
+        return collate(rows, pad_id(self.model.config), self.device)
+
+    def in_memory(
+        self,
+        rows: Sequence[Row],
+        numbers: Sequence[int],
+        run: Callable[[Sequence[Row], Sequence[int]], list[Result]],
+    ) -> list[Result]:
+        """Run rows as one batch; where memory does not suffice, halve it and try again."""
+        try:
+            return run([rows[i] for i in numbers], numbers)
+        except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+        if len(numbers) == 1:
+            n = len(rows[numbers[0]])
+            raise ModelError(
+                f"not enough memory for one text of {n} tokens; shorten it, or use a method that records less."
+            )
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        half = len(numbers) // 2
+        return self.in_memory(rows, numbers[:half], run) + self.in_memory(rows, numbers[half:], run)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """CUDA says so by type, the CPU allocator only by words."""
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "not enough memory" in str(error)
+
+
+def free_memory(device: torch.device) -> int | None:
+    """Bytes that can still be had on a device; None where nobody says."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    try:
+        found = re.search(r"MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"))
+    except OSError:
+        return None
+    return int(found[1]) * 1024 if found and device.type == "cpu" else None
+
+
+def check_attention_fits(per_pair: int, longest: int, device: torch.device) -> None:
+    """Refuse a text whose attention alone, at `per_pair` bytes for every (query, key), is more than there is room for,
+    before it takes the machine down."""
+    free, wanted = free_memory(device), per_pair * longest**2
+    if free is not None and wanted > free:
+        raise ModelError(
+            f"the attention of a text of {longest} tokens takes about {wanted / 1e9:.0f} GB, and {free / 1e9:.0f} GB are free: "
+            "shorten it, or use methods that keep none: gradient-x-input, gradient, simple, integrated-gradients, cat, "
+            "grad-cam, attnlrp, occlusion."
+        )

@@ -1,0 +1,250 @@
+"""`whence check`: is a method sane on a model? A one-page verdict.
+
+Five questions: does the same text get the same scores; do the scores change when what the model has learnt is destroyed (cascading
+weight randomisation, Adebayo et al. 2018); do they sum to what the method promises; do other methods say alike; do they find tokens that
+matter more than random ones? The user's model is never touched: randomisation works on a copy.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from whence import zoo
+from whence.engine import Engine
+from whence.errors import InputError, NotSupported
+from whence.evaluate.candidates import Candidate
+from whence.evaluate.data import read
+from whence.evaluate.run import evaluate
+from whence.explainer import Explainer
+from whence.explanation import Explanation
+from whence.metrics.agreement import spearman_correlation
+from whence.models import layers_of
+from whence.registry import get_method
+
+SAME = 1e-4  # of the largest score: what float32 may change when rows are batched otherwise
+STUCK = 0.7  # mean rank correlation with a model of random weights above which a method does not see the model
+PANEL = ("gae", "attcat", "alti", "attnlrp", "gradient-x-input", "rollout")
+# methods whose scores, special tokens included, sum to 1
+SUM_TO_ONE = ("raw-attention", "rollout", "transatt", "mask-lrp", "norms", "alti", "value-zeroing", "simple")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The answer to one question."""
+
+    question: str
+    verdict: str  # "passes", "fails" or "note"
+    figures: dict[str, float]
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One page on one method and one model."""
+
+    model: str
+    method: str
+    texts: int
+    findings: tuple[Finding, ...]
+
+    @property
+    def passes(self) -> bool:
+        return all(f.verdict != "fails" for f in self.findings)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "passes": self.passes}
+
+    def __str__(self) -> str:
+        lines = [f"{self.method} on {self.model}, {self.texts} texts: {'passes' if self.passes else 'FAILS'}", ""]
+        for f in self.findings:
+            lines.append(f"[{f.verdict}] {f.question}")
+            lines.append(f"    {f.sentence}")
+            for name, value in f.figures.items():
+                lines.append(f"      {name:28s}{value:10.4g}")
+        return "\n".join(lines)
+
+
+def check(
+    explainer: Explainer,
+    method: str,
+    data: Any = None,
+    *,
+    limit: int = 16,
+    seed: int = 0,
+    columns: Mapping[str, str] | None = None,
+    **options: Any,
+) -> Verdict:
+    """A verdict on `method` (with `options`) for this model, on a few texts; by default an embedded model's own samples."""
+    if data is None:
+        if explainer.name not in zoo.names():
+            raise InputError("give data= a few texts to check on: only embedded models come with samples.")
+        data = zoo.samples(explainer.name)
+    inputs = [e.input for e in read(data, columns=columns, limit=limit)]
+    get_method(method).check(options)
+    own = Candidate(method, options)
+    found = explain(explainer, own, inputs)
+    findings = [
+        determinism(explainer, own, inputs, found),
+        randomisation(explainer, own, inputs, found, seed),
+        conservation(own, found),
+        agreement(explainer, own, inputs, found),
+    ]
+    if explainer.task == "sequence-classification":
+        findings.append(faithfulness(explainer, own, inputs, seed))
+    return Verdict(explainer.name, own.title, len(inputs), tuple(findings))
+
+
+def explain(explainer: Explainer, one: Candidate, inputs: list[Any], target: Any = None) -> list[Explanation]:
+    found: list[Explanation] = explainer.explain(inputs, one.method, target, progress=False, **one.options)
+    return found
+
+
+def free(e: Explanation) -> np.ndarray:
+    return np.asarray(e.scores[~np.asarray(e.special)], dtype=np.float64)
+
+
+def determinism(explainer: Explainer, one: Candidate, inputs: list[Any], found: Sequence[Explanation]) -> Finding:
+    again = explain(explainer, one, inputs)
+    alone = explain(explainer, one, inputs[:1])
+    largest = max(float(np.abs(e.scores).max()) for e in found) or 1.0
+    repeat = max(float(np.abs(a.scores - b.scores).max()) for a, b in zip(found, again, strict=True)) / largest
+    batch = float(np.abs(alone[0].scores - found[0].scores).max()) / largest
+    fine = repeat <= SAME and batch <= SAME
+    return Finding(
+        "Does the same text get the same scores?",
+        "passes" if fine else "fails",
+        {"repeated": repeat, "alone or in a batch": batch},
+        "Scores do not depend on the run or on the batch."
+        if fine
+        else "Scores change from run to run or with the batch.",
+    )
+
+
+def randomised(model: PreTrainedModel, seed: int) -> Iterator[str]:
+    """Destroy a model from the top: its head, then layer after layer, then the embeddings; names what is gone after each step.
+
+    Every tensor keeps its numbers, in random places, so that activations keep their scale.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    layers = layers_of(model)
+    inside = {id(p) for layer in layers for p in layer.parameters()}
+    table: Any = model.get_input_embeddings()
+    embeddings = {id(p) for p in table.parameters()}
+    for name, module in model.named_modules():
+        if "embeddings" in name.rsplit(".", 1)[-1]:
+            embeddings |= {id(p) for p in module.parameters()}
+
+    def shuffle(parameters: Sequence[nn.Parameter]) -> None:
+        with torch.no_grad():
+            for p in parameters:
+                order = torch.randperm(p.numel(), generator=generator)
+                p.copy_(p.detach().cpu().reshape(-1)[order].reshape(p.shape))
+
+    shuffle([p for p in model.parameters() if id(p) not in inside and id(p) not in embeddings])
+    yield "head"
+    for number in range(len(layers), 0, -1):
+        shuffle(list(layers[number - 1].parameters()))
+        yield f"layers {number}–{len(layers)}"
+    shuffle([p for p in model.parameters() if id(p) in embeddings])
+    yield "everything"
+
+
+def randomisation(
+    explainer: Explainer, one: Candidate, inputs: list[Any], found: Sequence[Explanation], seed: int
+) -> Finding:
+    """Rank correlation with the explanations of the destroyed model, for the classes that the real one predicted."""
+    stranger = copy.copy(explainer)
+    stranger.model = copy.deepcopy(explainer.model)
+    stranger.engine = Engine(stranger.model, explainer.engine.task)
+    stranger._heads = dict(explainer._heads)
+    labels = [e.target_index for e in found] if explainer.labels else None
+    figures = {}
+    for gone in randomised(stranger.model, seed):
+        others = explain(stranger, one, inputs, labels)
+        figures[gone] = float(
+            np.mean([spearman_correlation(free(a), free(b)) for a, b in zip(found, others, strict=True)])
+        )
+    last = figures["everything"]
+    if abs(last) > STUCK:
+        sentence = "The scores hardly change when all weights are random: they tell of the text, not of the model."
+    elif figures["head"] > 0.99:
+        sentence = (
+            "The scores change with the model's layers, but not with its classifier: they know nothing of classes."
+        )
+    else:
+        sentence = "The scores change when layers are randomised, as they must."
+    return Finding(
+        "Do the scores change when weights are randomised, top layers first? (rank correlation with the real ones)",
+        "fails" if abs(last) > STUCK else "note" if figures["head"] > 0.99 else "passes",
+        figures,
+        sentence,
+    )
+
+
+def conservation(one: Candidate, found: Sequence[Explanation]) -> Finding:
+    question = "Do the scores sum to what the method promises?"
+    totals = np.array([float(np.asarray(e.scores, dtype=np.float64).sum()) for e in found])
+    gaps = [abs(float(e.options["delta"])) for e in found if isinstance(e.options.get("delta"), (int, float))]
+    if gaps:
+        worst = max(gaps)
+        fine = worst <= 0.05
+        sentence = "The gap to the change of the output is small." if fine else "The gap is large: use more steps."
+        return Finding(question, "passes" if fine else "fails", {"largest gap": worst}, sentence)
+    if one.method in SUM_TO_ONE:
+        worst = float(np.abs(totals - 1).max())
+        fine = worst <= 1e-3
+        return Finding(question, "passes" if fine else "fails", {"largest |Σ − 1|": worst}, "They must sum to 1.")
+    sentence = "This method makes no such promise; the sums are for information."
+    return Finding(question, "note", {"mean Σ": float(totals.mean()), "spread of Σ": float(totals.std())}, sentence)
+
+
+def agreement(explainer: Explainer, one: Candidate, inputs: list[Any], found: Sequence[Explanation]) -> Finding:
+    figures = {}
+    for name in PANEL:
+        if name == one.method:
+            continue
+        try:
+            others = explain(
+                explainer, Candidate(name), inputs, [e.target_index for e in found] if explainer.labels else None
+            )
+        except NotSupported:
+            continue
+        figures[name] = float(
+            np.mean([spearman_correlation(free(a), free(b)) for a, b in zip(found, others, strict=True)])
+        )
+    best = max(figures.values(), default=0.0)
+    sentence = (
+        "No other method ranks tokens like this one: be careful."
+        if best < 0.2
+        else "Some other methods rank tokens alike; agreement alone proves nothing."
+    )
+    return Finding("Do other methods say alike? (mean rank correlation)", "note", figures, sentence)
+
+
+def faithfulness(explainer: Explainer, one: Candidate, inputs: list[Any], seed: int) -> Finding:
+    report = evaluate(explainer, inputs, [one.title], ["comprehensiveness", "sufficiency"], seed=seed, progress=False)
+    comp, suff = report.figures["comprehensiveness"], report.figures["sufficiency"]
+    better = comp[one.title].mean > comp["random"].mean and suff[one.title].mean < suff["random"].mean
+    sure = max(comp["random"].p, suff["random"].p) < 0.05
+    figures = {
+        "comprehensiveness": comp[one.title].mean,
+        "  of random scores": comp["random"].mean,
+        "sufficiency": suff[one.title].mean,
+        "  of random scores ": suff["random"].mean,
+        "largest p": max(comp["random"].p, suff["random"].p),
+    }
+    if better and sure:
+        verdict, sentence = "passes", "Its tokens matter more to the model than random ones."
+    elif better:
+        verdict, sentence = "note", "Its tokens matter more than random ones, but so few texts do not prove it."
+    else:
+        verdict, sentence = "fails", "Random tokens matter as much to the model as the ones it names."
+    return Finding("Does it find tokens that matter?", verdict, figures, sentence)

@@ -1,0 +1,67 @@
+"""`layer="auto"` of decoded saliency: the layer that plays the revealing and the hiding game best on a sample of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from whence.errors import NotSupported
+from whence.evaluate.candidates import Candidate
+from whence.evaluate.data import read
+from whence.evaluate.engine import Bench, Plan
+from whence.explainer import BATCH_TOKENS, Explainer
+from whence.models import layers_of
+from whence.progress import counting
+from whence.registry import get_metric
+
+DECODED = ("decoded-grad-cam", "decoded-simple")
+REVEALING, HIDING = "revealing-auc:probability", "hiding-auc:probability"
+LIMIT = 48  # texts of a sample that are used, drawn at random
+
+
+def choose_layers(
+    explainer: Explainer,
+    sample: Any,
+    methods: Sequence[str] = DECODED,
+    *,
+    limit: int = LIMIT,
+    batch_tokens: int = BATCH_TOKENS,
+    progress: bool | None = None,
+) -> dict[str, int]:
+    """Each method's best layer: revealing − hiding, both areas under p of the predicted class, is the largest. No labels needed.
+
+    sample: whatever `whence.evaluate` takes as data.
+    """
+    scores = layer_scores(explainer, sample, methods, limit=limit, batch_tokens=batch_tokens, progress=progress)
+    return {name: max(own, key=own.__getitem__) for name, own in scores.items()}
+
+
+def layer_scores(
+    explainer: Explainer,
+    sample: Any,
+    methods: Sequence[str] = DECODED,
+    *,
+    limit: int = LIMIT,
+    batch_tokens: int = BATCH_TOKENS,
+    progress: bool | None = None,
+) -> dict[str, Mapping[int, float]]:
+    """Revealing − hiding of every layer of each method, the mean over the sample."""
+    if explainer.task != "sequence-classification" or len(explainer.labels) < 2:
+        raise NotSupported(
+            f"sample= chooses a layer by games that classifiers play; {explainer.name} is a {explainer.task} model: give "
+            "layer= a number."
+        )
+    depth = range(1, len(layers_of(explainer.model)) + 1)
+    candidates = tuple(Candidate(name, {"layer": layer}) for name in methods for layer in depth)
+    metrics = (get_metric(REVEALING), get_metric(HIDING))
+    bench = Bench(explainer, Plan(candidates, metrics, draws=0, batch_tokens=batch_tokens))
+    examples = read(sample, limit=limit, shuffle=True)
+    found = []
+    with counting("choosing a layer", bench.expected(examples), progress) as counter:
+        for start in range(0, len(examples), bench.chunk):
+            values = bench.measure(examples[start : start + bench.chunk], counter).values
+            found.append(values[REVEALING] - values[HIDING])  # (candidates, texts)
+    means = iter(np.concatenate(found, axis=1).mean(1).tolist())
+    return {name: {layer: next(means) for layer in depth} for name in methods}

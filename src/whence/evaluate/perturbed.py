@@ -1,0 +1,157 @@
+"""The perturbed rows of many texts, methods and metrics, made by the thousand, and the model's answers dealt out again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whence.engine import Engine
+from whence.errors import NotSupported
+from whence.inputs import Encoded
+from whence.metrics import Answers, Steps
+from whence.models import first_position, stand_in_ids
+from whence.perturb import Rows, delete, hide, replace, score_rows
+from whence.progress import Counter
+from whence.tasks import Term
+
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+
+# action → what is done to the tokens that the ranking's first k are not among ("keep", "reveal") or are among
+DONE = {
+    "delete": "delete",
+    "keep": "delete",
+    "hide": "hide",
+    "reveal": "hide",
+    "pad": "pad",
+    "mask": "mask",
+    "unk": "unk",
+}
+KEPT_FIRST = ("keep", "reveal")
+
+
+@dataclass
+class Wanted:
+    """What all metrics want of one text, asked for once each: `ask` gives numbers, `rows` the distinct rows they stand for."""
+
+    row: Encoded
+    term: Term
+    _keeps: dict[str, list[Bools]] = field(default_factory=dict)  # what is done → tables (steps, n)
+    _asked: int = 0
+
+    def ask(self, steps: Steps) -> tuple[str, int, int]:
+        """Put down one metric's steps; what to look the answers up by."""
+        done = DONE[steps.action]
+        rank = np.full(len(self.row), np.iinfo(np.int64).max)
+        rank[steps.order] = np.arange(len(steps.order))
+        first = rank < np.array(steps.counts)[:, None]  # (steps, n)
+        if steps.action in KEPT_FIRST:
+            first |= ~np.isin(np.arange(len(self.row)), self.row.free)
+        tables = self._keeps.setdefault(done, [])
+        start = sum(len(t) for t in tables)
+        tables.append(first if steps.action in KEPT_FIRST else ~first)
+        self._asked += len(steps.counts)
+        return done, start, start + len(steps.counts)
+
+    @property
+    def asked(self) -> int:
+        return self._asked
+
+    def distinct(self) -> dict[str, tuple[Bools, Ints]]:
+        """What is done → the distinct tables (k, n), and for every asked row which of them it is."""
+        found = {}
+        for done, tables in self._keeps.items():
+            keep = np.concatenate(tables)
+            packed = np.packbits(keep, axis=1)
+            _, first, inverse = np.unique(
+                packed.view(f"V{packed.shape[1]}").ravel(), return_index=True, return_inverse=True
+            )
+            found[done] = (keep[first], inverse)
+        return found
+
+
+@dataclass(frozen=True)
+class Perturber:
+    """Makes changed rows for one model."""
+
+    engine: Engine
+    batch_tokens: int
+
+    def rows(self, row: Encoded, done: str, keep: Bools) -> Rows:
+        """k changed copies of a row, each keeping the tokens that `keep` (k, n) says."""
+        if done == "delete":
+            return delete(row, keep)
+        if done != "hide":
+            return replace(row, keep, self.token(done))
+        start = first_position(self.engine.model)
+        if start is not None and row.position_ids is None and row.attention_mask is None:
+            return closed_up(row, keep, start)
+        return hide(row, keep, self.token("mask"))
+
+    def token(self, name: str) -> int:
+        """The id of [PAD], [MASK] or the unknown token."""
+        known = stand_in_ids(self.engine.model.config, self.engine.task.encoder.tokenizer)
+        if name not in known:
+            raise NotSupported(
+                f"this model has no {name!r} token to replace others by; use a metric that deletes tokens."
+            )
+        return known[name]
+
+    def answer(self, wanted: Sequence[Wanted], counter: Counter) -> list[Replies]:
+        """The model's answers to everything that is wanted, every distinct row run once."""
+        batches: dict[bool, list[tuple[int, str, Rows]]] = {}  # rows with positions of their own run by themselves
+        inverses: list[dict[str, Ints]] = []
+        for number, one in enumerate(wanted):
+            original = self.rows(one.row, "delete", np.ones((1, len(one.row)), bool))
+            batches.setdefault(original.positions is not None, []).append((number, "original", original))
+            inverses.append({})
+            for done, (keep, inverse) in one.distinct().items():
+                made = self.rows(one.row, done, keep)
+                batches.setdefault(made.positions is not None, []).append((number, done, made))
+                inverses[-1][done] = inverse
+        replies = [Replies(inverse) for inverse in inverses]
+        for parts in batches.values():
+            terms = [wanted[number].term for number, _, rows in parts for _ in range(len(rows))]
+            joined = Rows.join([rows for _, _, rows in parts])
+            values = score_rows(
+                self.engine, joined, terms, batch_tokens=self.batch_tokens, progress=counter, label="evaluating"
+            )
+            if values.log_probability is None:
+                raise NotSupported(
+                    "this model gives no probabilities (regression): erasure metrics cannot be computed."
+                )
+            start = 0
+            for number, done, rows in parts:
+                part = slice(start, start + len(rows))
+                replies[number].put(done, values.log_probability[part], values.predicted[part])
+                start += len(rows)
+        return replies
+
+
+@dataclass
+class Replies:
+    """The answers to one text's rows."""
+
+    inverse: dict[str, Ints]
+    _found: dict[str, tuple[NDArray[np.float64], Ints]] = field(default_factory=dict)
+
+    def put(self, done: str, log_probability: NDArray[np.float64], predicted: Ints) -> None:
+        self._found[done] = (log_probability, predicted)
+
+    def answers(self, done: str, start: int, end: int) -> Answers:
+        (original,), (choice,) = self._found["original"]
+        at = self.inverse[done][start:end]
+        return Answers(float(original), int(choice), self._found[done][0][at], self._found[done][1][at])
+
+
+def closed_up(row: Encoded, keep: Bools, start: int) -> Rows:
+    """Hidden rows without their hidden tokens: what nobody attends to need not be computed, if the others keep their positions.
+
+    The same answer as `hide` for encoders (a test holds it), at half the tokens.
+    """
+    positions = np.broadcast_to(np.arange(len(row)) + start, keep.shape)
+    rows = delete(row, keep)
+    return Rows(rows.ids, rows.lengths, rows.visible, rows.types, positions[keep], rows.places)

@@ -1,0 +1,83 @@
+"""A text that a causal language model wrote, with an explanation of every token of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from whence.engine import Engine
+from whence.errors import InputError
+from whence.explanation import Explanation
+from whence.inputs import Encoded
+from whence.models import untouched
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One Explanation per generated token, each over the whole row: the prompt and everything generated."""
+
+    explanations: tuple[Explanation, ...]
+
+    def __len__(self) -> int:
+        return len(self.explanations)
+
+    @property
+    def prompt(self) -> str | None:
+        return self.explanations[0].text
+
+    @property
+    def text(self) -> str:
+        """What the model wrote."""
+        return self.explanations[0].pair or " ".join(self.tokens)
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """The generated tokens."""
+        first = self.explanations[0]
+        return first.tokens[len(first) - len(self) :]
+
+    @property
+    def matrix(self) -> NDArray[np.floating[Any]]:
+        """(generated, prompt + generated − 1): which tokens each one rests on; 0 from its own position on."""
+        return np.stack([e.scores for e in self.explanations])[:, :-1]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"explanations": [e.to_dict() for e in self.explanations]}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Generation:
+        return cls(tuple(Explanation.from_dict(e) for e in data["explanations"]))
+
+    def to_text(self, *, color: bool | None = None, pieces: bool = False) -> str:
+        """For every generated token, what it rests on."""
+        return "\n\n".join(e.to_text(color=color, pieces=pieces) for e in self.explanations)
+
+    def figure(self, **options: Any) -> Figure:
+        """A matplotlib figure: a row per generated token, a column per token it could rest on."""
+        from whence.render.matrices import generation_figure
+
+        return generation_figure(self.explanations, **options)
+
+    def __repr__(self) -> str:
+        return f"<Generation of {len(self)} tokens by {self.explanations[0].method}: {self.text!r}>"
+
+
+def write_on(engine: Engine, row: Encoded, count: int, sample: bool, seed: int) -> tuple[int, ...]:
+    """The ids that the model writes after `row`: at most `count`, fewer where it ends its text or can read no more."""
+    room = engine.task.encoder.max_length - len(row)
+    if room < 1:
+        raise InputError(f"the prompt has {len(row)} tokens and leaves the model no room to write: shorten it.")
+    batch = engine.collate([row])
+    model: Any = engine.model
+    with untouched(engine.model, pad_id=batch.pad_id), torch.no_grad(), torch.random.fork_rng():
+        torch.manual_seed(seed)
+        inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
+        written = model.generate(**inputs, max_new_tokens=min(count, room), do_sample=sample, pad_token_id=batch.pad_id)
+    return tuple(int(i) for i in written[0, len(row) :])

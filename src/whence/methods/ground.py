@@ -1,0 +1,109 @@
+"""Where paths begin: baselines in the space of word embeddings, and chance that depends on the seed and the text alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.random import Generator
+from torch import Tensor
+
+from whence.errors import InputError, NotSupported, UnknownName
+
+FIXED = ("mask", "pad", "zero")  # baselines that do not depend on chance
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What a path method may know of the model: how ids become embeddings, and which ids stand for nothing."""
+
+    embed: Callable[[Tensor], Tensor]  # the model's own table: (…,) → (…, d)
+    vocabulary: int
+    special_ids: frozenset[int]  # of these no random text is made
+    mask_id: int | None
+    pad_id: int | None
+
+    @cached_property
+    def words(self) -> np.ndarray:
+        """Ids of which random texts are made."""
+        return np.array([i for i in range(self.vocabulary) if i not in self.special_ids])
+
+    def resolve(self, baseline: str, others: Sequence[str] = ()) -> str:
+        """The baseline's name: "auto" is the first of "mask", "pad" and "zero" that the model has."""
+        if baseline not in ("auto", *FIXED, *others):
+            raise UnknownName("baseline", str(baseline), ["auto", *FIXED, *others])
+        ids = {"mask": self.mask_id, "pad": self.pad_id}
+        if baseline == "auto":
+            return next((name for name, number in ids.items() if number is not None), "zero")
+        if baseline in ids and ids[baseline] is None:
+            working = [name for name in FIXED if ids.get(name, 0) is not None] + list(others)
+            raise NotSupported(
+                f"baseline={baseline!r}: this model's tokenizer has no {baseline} token; choose baseline= one of "
+                f"{', '.join(working)} (or 'auto')."
+            )
+        return baseline
+
+
+@dataclass(frozen=True)
+class Here:
+    """The b points of one batch, each one of the points of its row; n tokens, d features."""
+
+    ground: Ground
+    ids: Sequence[tuple[int, ...]]  # of each point's row, without padding
+    points: Sequence[int]  # which point of its row each one is: 0 … count − 1
+    counts: Sequence[int]  # how many points its row has
+    x: Tensor  # (b, n, d) the rows' word embeddings, at least float32
+    free: Tensor  # (b, n) bool: tokens that a baseline replaces; special tokens, fixed ones and padding stay
+
+    def per_point(self, values: Iterable[float]) -> Tensor:
+        """One number per point, shaped to multiply embeddings: (b, 1, 1)."""
+        return torch.tensor(list(values), dtype=self.x.dtype, device=self.x.device)[:, None, None]
+
+    def chance(self, seed: int) -> list[Generator]:
+        """A generator for each point, the same wherever the row and its point are computed."""
+        return [np.random.default_rng([seed, k, *ids]) for k, ids in zip(self.points, self.ids, strict=True)]
+
+    def baseline(self, name: str, chance: Sequence[Generator] = ()) -> Tensor:
+        """x with every free token's embedding replaced: by that of [MASK] or padding, by 0, or by a random word's. (b, n, d)"""
+        if name == "zero":
+            other = torch.zeros_like(self.x)
+        elif name == "random":
+            drawn = np.zeros(self.x.shape[:2], dtype=np.int64)
+            for row, (random, ids) in enumerate(zip(chance, self.ids, strict=True)):
+                drawn[row, : len(ids)] = random.choice(self.ground.words, len(ids))
+            other = self.ground.embed(torch.from_numpy(drawn).to(self.x.device)).to(self.x)
+        else:
+            number = self.ground.mask_id if name == "mask" else self.ground.pad_id
+            other = self.ground.embed(torch.tensor(number, device=self.x.device)).to(self.x)
+        return torch.where(self.free[:, :, None], other, self.x)
+
+    def noise(self, sigma: float, chance: Sequence[Generator]) -> Tensor:
+        """Normal noise with deviation sigma × (max − min of the row's own embeddings); none on padding. (b, n, d)"""
+        found = torch.zeros_like(self.x)
+        for row, (random, ids) in enumerate(zip(chance, self.ids, strict=True)):
+            own = self.x[row, : len(ids)]
+            drawn = torch.from_numpy(random.standard_normal(own.shape)).to(own)
+            found[row, : len(ids)] = drawn * (sigma * (own.max() - own.min()))
+        return found
+
+
+def check_count(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        raise InputError(f"{name}={value!r}: give a whole number, 1 or more.")
+    return int(value)
+
+
+def check_seed(seed: Any) -> int:
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise InputError(f"seed={seed!r}: give a whole number, 0 or more.")
+    return int(seed)
+
+
+def check_sigma(sigma: Any) -> float:
+    if isinstance(sigma, bool) or not isinstance(sigma, (int, float)) or not 0 <= sigma < float("inf"):
+        raise InputError(f"sigma={sigma!r}: give a share of the embeddings' range, 0 or more (0.01 is usual).")
+    return float(sigma)

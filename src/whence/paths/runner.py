@@ -1,0 +1,256 @@
+"""Run path methods: (row, point) pairs of all rows packed by a token budget, reduced to one small sum per row on the fly.
+
+Pairs are packed longest rows first with all points of a row in sequence, so that only the rows of the batch at hand have
+open sums: memory does not grow with the number of points, nor with the number of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from whence.engine import Engine, check_attention_fits
+from whence.errors import ModelError, NotSupported
+from whence.inputs import Batch, Encoded, pack
+from whence.methods.gradient import GRADIENT_OF
+from whence.methods.ground import Ground, Here
+from whence.methods.path import Path, Tally
+from whence.models import pad_id, special_ids, vocab_size
+from whence.progress import counting
+from whence.registry import Method, Part
+from whence.tasks import Scalar, Target, Term
+from whence.trace import Recording, record
+from whence.trace.deeplift import DEEPLIFT, for_inputs, log_softmax
+from whence.trace.recorder import gradients
+
+CPU_TOKENS = 1024  # more at once is no faster there, and takes more memory
+PAIR_BYTES = 1 << 30  # how much attention, written out in a paired run, one batch may hold
+PAIR_COPIES = 8  # of an attention map, in such a run
+
+Sums = dict[str, Tensor]
+
+
+def run_paths(
+    engine: Engine,
+    rows: Sequence[Encoded],
+    targets: Sequence[Target],
+    plan: Mapping[str, tuple[Method, dict[str, Any]]],
+    *,
+    batch_tokens: int,
+    progress: bool | None = None,
+) -> dict[str, list[Part]]:
+    """Every path method of `plan` on every row toward its target: {name: one Part per row}.
+
+    batch_tokens: how many tokens, padding included, run at once at most.
+    """
+    ground = ground_of(engine)
+    paths = {name: method.function(ground, **options) for name, (method, options) in plan.items()}
+    budget = batch_tokens if engine.device.type == "cuda" else min(batch_tokens, CPU_TOKENS)
+    walker = Walker(engine, ground, rows, [t.joint() for t in targets], [t.y for t in targets], budget, progress)
+    return {name: walker.walk(name, path) for name, path in paths.items()}
+
+
+def ground_of(engine: Engine) -> Ground:
+    """The model's embeddings and the ids that may stand in a baseline."""
+    table, tokenizer = engine.model.get_input_embeddings(), engine.task.encoder.tokenizer
+    specials = special_ids(engine.model.config, tokenizer)
+    padding = pad_id(engine.model.config)
+    if tokenizer is not None:
+        specials |= set(tokenizer.all_special_ids)
+        padding = tokenizer.pad_token_id if padding is None else padding
+    return Ground(
+        embed=lambda ids: table(ids).detach(),
+        vocabulary=vocab_size(engine.model),
+        special_ids=specials,
+        mask_id=None if tokenizer is None else tokenizer.mask_token_id,
+        pad_id=padding,
+    )
+
+
+@dataclass(frozen=True)
+class Walker:
+    """Rows with what is explained of each."""
+
+    engine: Engine
+    ground: Ground
+    rows: Sequence[Encoded]
+    terms: Sequence[Term]
+    values: Sequence[float | None]  # y of each row, where it is known
+    batch_tokens: int
+    progress: bool | None
+
+    def walk(self, name: str, path: Path) -> list[Part]:
+        """One Part per row; rows that need more points than they had walk again."""
+        found: dict[int, Part] = {}
+        ends = self.ends(path) if path.ends else {}
+        counts = dict.fromkeys(range(len(self.rows)), path.count)
+        while counts:
+            more: dict[int, int] = {}
+            for row, sums in self.round(name, path, counts):
+                values = {key: value.cpu().numpy() for key, value in sums.items()}
+                result = path.finish(Tally(values, counts[row], ends.get(row)))
+                if isinstance(result, Part):
+                    found[row] = self.checked(name, row, result)
+                else:
+                    more[row] = result
+            counts = dict(sorted(more.items()))
+        return [found[row] for row in range(len(self.rows))]
+
+    def checked(self, name: str, row: int, part: Part) -> Part:
+        """Scores as float32, or float64 for a model that runs in it; refuses what is not finite."""
+        if not np.isfinite(part.scores).all():
+            raise ModelError(
+                f"{name} gave scores that are not finite numbers for {' '.join(self.rows[row].tokens[:8])!r}; try "
+                "dtype='float64'."
+            )
+        kind = np.float64 if self.engine.model.dtype == torch.float64 else np.float32
+        return replace(part, scores=part.scores.astype(kind))
+
+    def round(self, name: str, path: Path, counts: Mapping[int, int]) -> Iterator[tuple[int, Sums]]:
+        """The sums of each row over its points, as soon as the last one is done."""
+        pairs = [(row, k) for row, count in counts.items() for k in range(count)]
+        owners = [self.rows[row] for row, _ in pairs]
+
+        def run(part: Sequence[Encoded], numbers: Sequence[int]) -> list[tuple[int, int, Sums]]:
+            here = [pairs[i] for i in numbers]
+            return by_row([row for row, _ in here], part, self.parts(path, part, here, counts))
+
+        open_sums: dict[int, Sums] = {}
+        left = dict(counts)
+        with counting(name, len(pairs), self.progress) as counter:
+            for group in self.groups(owners, path.paired):
+                for row, done, sums in self.engine.in_memory(owners, group, run):
+                    before = open_sums.get(row)
+                    open_sums[row] = sums if before is None else {key: before[key] + sums[key] for key in sums}
+                    left[row] -= done
+                    if not left[row]:
+                        yield row, open_sums.pop(row)
+                counter.advance(len(group))
+
+    def groups(self, owners: Sequence[Encoded], paired: bool) -> list[list[int]]:
+        lengths = [len(row) for row in owners]
+        if not paired:
+            return pack(lengths, self.batch_tokens)
+        config = self.engine.model.config
+        map_bytes = config.num_hidden_layers * config.num_attention_heads * self.engine.model.dtype.itemsize
+        per_pair = 2 * PAIR_COPIES * map_bytes
+        check_attention_fits(per_pair, max(lengths, default=0), self.engine.device)
+        return pack(lengths, self.batch_tokens // 2, PAIR_BYTES // per_pair)
+
+    def parts(
+        self, path: Path, rows: Sequence[Encoded], pairs: Sequence[tuple[int, int]], counts: Mapping[int, int]
+    ) -> Sums:
+        """What each point of one batch adds to its row's sums, (b, …)."""
+        batch = self.engine.collate(rows)
+        here = self.here(batch, rows, [k for _, k in pairs], [counts[row] for row, _ in pairs])
+        leg = path.leg(here)
+        scalar = self.scalar([row for row, _ in pairs])
+        if path.paired:
+            both = self.engine.collate([*rows, *rows])
+            points = torch.cat([leg.points, leg.points - leg.span])
+            with self.record(both, frozenset({"embeddings.grad"}), points, paired=True) as recording:
+                gradient, change = multipliers(recording, self.scalar([row for row, _ in pairs] * 2))
+            return path.parts(leg, gradient * batch.valid[:, :, None], change)
+        with self.record(batch, frozenset({GRADIENT_OF[path.of]}), leg.points) as recording:
+            gradient = recording.toward(scalar).embeddings_grad(path.of)
+        return path.parts(leg, gradient, None)
+
+    def ends(self, path: Path) -> dict[int, tuple[float, float]]:
+        """f(x) and f(baseline) of every row, without gradients; rows that differ in free tokens alone share a baseline."""
+        values: dict[tuple[int, int], float] = {}
+        first: dict[tuple[object, ...], int] = {}
+        shared = [first.setdefault(blank(r, t), i) for i, (r, t) in enumerate(zip(self.rows, self.terms, strict=True))]
+        known = path.of == "logit" and None not in self.values  # the model has answered already
+        pairs = [(row, 1) for row in first.values()]
+        if known:
+            values |= {(row, 0): float(y) for row, y in enumerate(self.values) if y is not None}
+        else:
+            pairs += [(row, 0) for row in range(len(self.rows))]
+        owners = [self.rows[row] for row, _ in pairs]
+
+        def run(part: Sequence[Encoded], numbers: Sequence[int]) -> list[float]:
+            batch, which = self.engine.collate(part), [pairs[i][1] for i in numbers]
+            here = self.here(batch, part, which, [2] * len(part))
+            points = torch.lerp(here.x, here.baseline(path.baseline), here.per_point(which))
+            with self.record(batch, frozenset(), points) as recording:
+                return value(recording, self.scalar([pairs[i][0] for i in numbers]), path.of).tolist()
+
+        for group in self.groups(owners, paired=False):
+            values |= zip([pairs[i] for i in group], self.engine.in_memory(owners, group, run), strict=True)
+        return {row: (values[row, 0], values[base, 1]) for row, base in enumerate(shared)}
+
+    def here(self, batch: Batch, rows: Sequence[Encoded], points: Sequence[int], counts: Sequence[int]) -> Here:
+        x = self.ground.embed(batch.input_ids)
+        free = torch.zeros_like(batch.valid)
+        for i, row in enumerate(rows):
+            free[i, list(row.free)] = True
+        precise = x.to(torch.promote_types(x.dtype, torch.float32))
+        return Here(self.ground, [row.input_ids for row in rows], points, counts, precise, free)
+
+    def record(self, batch: Batch, needs: frozenset[str], points: Tensor, paired: bool = False) -> Any:
+        rules = DEEPLIFT if paired else None
+        return record(self.engine.model, self.engine.task, batch, needs, rules, points=points)
+
+    def scalar(self, numbers: Sequence[int]) -> Scalar:
+        return Scalar.stack([self.terms[i] for i in numbers], self.engine.device)
+
+
+def blank(row: Encoded, term: Term) -> tuple[object, ...]:
+    """All that the value at a fixed baseline depends on: what is not free, and what is explained."""
+    free = set(row.free)
+    kept = tuple(None if i in free else token for i, token in enumerate(row.input_ids))
+    return kept, row.token_type_ids, row.attention_mask, row.position_ids, row.places, term
+
+
+def by_row(owners: Sequence[int], rows: Sequence[Encoded], parts: Sums) -> list[tuple[int, int, Sums]]:
+    """The points of a batch added up by row, padding cut off: (row, how many points, their sums)."""
+    lengths = {row: len(encoded) for row, encoded in zip(owners, rows, strict=True)}
+    place = {row: i for i, row in enumerate(lengths)}
+    device = next(iter(parts.values())).device
+    index = torch.tensor([place[row] for row in owners], device=device)
+    counts = np.bincount([place[row] for row in owners]).tolist()
+    sums = {
+        key: torch.zeros(len(lengths), *v.shape[1:], dtype=torch.float64, device=device).index_add_(
+            0, index, v.double()
+        )
+        for key, v in parts.items()
+    }
+    return [
+        (row, counts[i], {key: s[i, : lengths[row]].clone() if s.dim() > 1 else s[i] for key, s in sums.items()})
+        for row, i in place.items()
+    ]
+
+
+def value(recording: Recording, scalar: Scalar, of: str) -> Tensor:
+    """The scalar itself: y for of="logit", p for "probability", −log p for "loss". (b,)"""
+    if of == "logit":
+        return recording.y(scalar).detach()
+    log_probability = recording.log_probability(scalar)
+    if log_probability is None:
+        raise NotSupported("this model answers with a number, not with probabilities: use of='logit'.")
+    return log_probability.detach().exp() if of == "probability" else -log_probability.detach()
+
+
+def multipliers(recording: Recording, scalar: Scalar) -> tuple[Tensor, Tensor]:
+    """DeepLIFT's multipliers (b, n, d) at the inputs' embeddings, and y(x) − y(x̄) (b,), of a paired recording.
+
+    y is linear in logits or in log-probabilities; the latter hand multipliers to the logits by the rule of log-softmax.
+    """
+    assert recording.run is not None
+    logits = recording.logits.detach().requires_grad_(True)  # (2b, places, options)
+    logs = recording.log_probabilities
+    logs = None if logs is None else logs.detach().requires_grad_(True)
+    y = scalar.y(logits, logs)
+    pairs = len(y) // 2
+    at_logits, *at_logs = gradients(y[:pairs].sum(), [logits] if logs is None else [logits, logs], keep=False)
+    start = at_logits[:pairs]
+    for found in at_logs:
+        start = start + log_softmax(logits.detach(), found[:pairs])
+    with recording.run.carrying(None):
+        (found,) = torch.autograd.grad(recording.logits, recording.embeddings[:1], for_inputs(start).to(logits.dtype))
+    return found[:pairs], (y[:pairs] - y[pairs:]).detach()

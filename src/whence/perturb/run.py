@@ -1,0 +1,122 @@
+"""Play the games of all texts and all perturbation methods together, in rounds of shared forwards."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from whence.engine import Engine
+from whence.errors import NotSupported
+from whence.inputs import Encoded
+from whence.models import stand_in_ids
+from whence.perturb.game import Floats, Play, Question, Text
+from whence.perturb.rows import Bools, Rows
+from whence.perturb.scheduler import Values, score_rows
+from whence.progress import Counter, counting
+from whence.registry import Method, Part
+from whence.tasks import Target, Term
+
+TOKENS_AT_ONCE = 1 << 21  # tokens of changed rows that are made before any of them runs: some tens of megabytes
+
+
+@dataclass
+class Running:
+    """A game under way."""
+
+    name: str
+    number: int  # of the row
+    play: Play
+    term: Term
+    y: float | None  # of the text as it is, which the model has answered already
+    question: Question
+    asked: int = 0
+
+    @property
+    def known(self) -> Bools:
+        """(k,) which rows of the question are the text as it is, with a value that is known."""
+        whole = np.asarray(self.question.keep.all(1))
+        return whole & (self.y is not None and self.question.game.of == "logit")
+
+    @property
+    def expected(self) -> int:
+        """Rows asked for so far, and those that are known to come."""
+        return self.asked + len(self.question.keep) + self.question.later
+
+
+def run_perturbations(
+    engine: Engine,
+    rows: Sequence[Encoded],
+    targets: Sequence[Target],
+    plan: Mapping[str, tuple[Method, dict[str, Any]]],
+    *,
+    batch_tokens: int,
+    progress: bool | None = None,
+) -> dict[str, list[Part]]:
+    """{method: one Part per row}: every row explained for its own target.
+
+    Games begin in the order of the rows as long as their changed rows fit into memory together, all methods of a row at once;
+    each round of questions is one call of the scheduler.
+    """
+    stand_ins = stand_in_ids(engine.model.config, engine.task.encoder.tokenizer)
+    found: dict[str, list[Part]] = {name: [Part(np.zeros(0))] * len(rows) for name in plan}
+    waiting = deque((number, name) for number in range(len(rows)) for name in plan)
+    running: list[Running] = []
+    kind = np.float64 if engine.model.dtype.itemsize == 8 else np.float32
+    done = 0  # rows asked for by games that are over
+    over = 0
+    with counting("perturbing", 0, progress) as counter:
+        while waiting or running:
+            tokens = sum(r.question.tokens for r in running)
+            while waiting and tokens < TOKENS_AT_ONCE:
+                number, name = waiting.popleft()
+                method, options = plan[name]
+                text = Text(rows[number], stand_ins, engine.task.name)
+                play: Play = method.function(text, **options)
+                running.append(Running(name, number, play, targets[number].joint(), targets[number].y, next(play)))
+                tokens += running[-1].question.tokens
+            expected = done + sum(r.expected for r in running)
+            counter.expect(expected + len(waiting) * (expected // max(over + len(running), 1)))
+            answers = ask(engine, running, batch_tokens, counter)
+            still: list[Running] = []
+            for game, values in zip(running, answers, strict=True):
+                game.asked += len(values)
+                try:
+                    game.question = game.play.send(values)
+                    still.append(game)
+                except StopIteration as end:
+                    part: Part = end.value
+                    found[game.name][game.number] = replace(part, scores=part.scores.astype(kind))
+                    done, over = done + game.asked, over + 1
+            running = still
+    return found
+
+
+def ask(engine: Engine, running: Sequence[Running], batch_tokens: int, counter: Counter) -> list[Floats]:
+    """Every game's values, from one call of the scheduler; what the model has answered before is not asked again."""
+    known = [r.known for r in running]
+    rows = Rows.join([r.question.game.rows(r.question.keep[~k]) for r, k in zip(running, known, strict=True)])
+    counts = [int((~k).sum()) for k in known]
+    terms = [r.term for r, count in zip(running, counts, strict=True) for _ in range(count)]
+    values = score_rows(engine, rows, terms, batch_tokens=batch_tokens, progress=counter, label="perturbing")
+    ends = np.cumsum(counts)[:-1]
+    by_value = {of: np.split(scalars(values, of), ends) for of in dict.fromkeys(r.question.game.of for r in running)}
+    answers = []
+    for i, (r, k) in enumerate(zip(running, known, strict=True)):
+        answer = np.full(len(k), np.nan if r.y is None else r.y)
+        answer[~k] = by_value[r.question.game.of][i]
+        answers.append(answer)
+        counter.advance(int(k.sum()))
+    return answers
+
+
+def scalars(values: Values, of: str) -> Floats:
+    """The value that a game is about."""
+    if of == "logit":
+        return values.y
+    if values.probability is None:
+        raise NotSupported("this model answers with a number, not with probabilities: use of='logit'.")
+    return values.probability

@@ -1,0 +1,124 @@
+"""What the model says of a text, with any of its words hidden."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whence.errors import InputError
+from whence.explainer import BATCH_TOKENS, Explainer
+from whence.inputs import Encoded
+from whence.models import stand_in_ids
+from whence.perturb import Game, Text
+from whence.serve.jobs import Asked
+from whence.tasks import Ask, Prediction, Scalar, Target
+from whence.trace import record
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the model says of one row: its own answer, and how likely what is asked about is."""
+
+    row: Encoded  # the text as it was given, nothing hidden
+    prediction: Prediction
+    target: Target
+    probability: float | None  # of the target
+
+
+@dataclass(frozen=True)
+class Predict:
+    """One prediction; the words numbered in `hidden` are hidden from the model."""
+
+    asked: Asked
+    hidden: tuple[int, ...] = ()
+
+    @property
+    def key(self) -> Hashable:
+        return Predict
+
+    @classmethod
+    def run(cls, explainer: Explainer, jobs: Sequence[Predict]) -> list[Answer]:
+        """Texts as they are first: the target is what the model says of the whole text, also when words are hidden."""
+        asked = list(dict.fromkeys(job.asked for job in jobs))
+        rows, asks = encode(explainer, asked)
+        whole = dict(zip(asked, answer(explainer, rows, asks), strict=True))
+        hiding = list(dict.fromkeys(job for job in jobs if job.hidden))
+        changed = [without_words(explainer, whole[job.asked].row, job.hidden) for job in hiding]
+        answers = answer(explainer, changed, [whole[job.asked].target for job in hiding])
+        found = {
+            job: dataclasses.replace(one, row=whole[job.asked].row) for job, one in zip(hiding, answers, strict=True)
+        }
+        return [found[job] if job.hidden else whole[job.asked] for job in jobs]
+
+
+def encode(explainer: Explainer, asked: Sequence[Asked]) -> tuple[list[Encoded], list[Ask]]:
+    """The rows that the model reads, and what is asked of each."""
+    asks = [explainer.engine.task.ask(**one.about) for one in asked]
+    return explainer.rows([one.input for one in asked], asks, "truncate", BATCH_TOKENS), asks
+
+
+def answer(explainer: Explainer, rows: Sequence[Encoded], about: Sequence[Ask | Target]) -> list[Answer]:
+    """The model's answers, in batches; an Ask is resolved by what the model says, a Target is known already."""
+    engine, task = explainer.engine, explainer.engine.task
+
+    def run(part: Sequence[Encoded], numbers: Sequence[int]) -> list[Answer]:
+        with record(engine.model, task, engine.collate(part), frozenset()) as recording:
+            said = task.answers(part, recording.logits, recording.log_probabilities)
+            own = [
+                one if isinstance(one := about[number], Target) else task.targets([row], [one], logits[None])[0][0]
+                for number, row, logits in zip(numbers, part, recording.logits, strict=True)
+            ]
+            found = recording.log_probability(Scalar.stack([target.joint() for target in own], engine.device))
+            chances = [None] * len(part) if found is None else found.exp().tolist()
+        return [Answer(*one) for one in zip(part, said, own, chances, strict=True)]
+
+    answers: list[Answer] = explainer.each(rows, run, BATCH_TOKENS)
+    return answers
+
+
+def open_game(explainer: Explainer, row: Encoded) -> Game:
+    """A text as whole words that can be hidden; what takes their place is the model's [MASK], or the next best it has."""
+    stand_ins = stand_in_ids(explainer.model.config, explainer.tokenizer)
+    return Text(row, stand_ins, explainer.task).game(unit="word", of="probability")
+
+
+def word_numbers(game: Game) -> list[int]:
+    """The number of each unit's word, as `Explanation.word_ids` has it."""
+    row, first = game.text.row, np.unique(game.parts.of_token, return_index=True)
+    found = [row.word_ids[i] for unit, i in zip(*first, strict=True) if unit >= 0]
+    return [number for number in found if number is not None]
+
+
+def without_words(explainer: Explainer, row: Encoded, hidden: Sequence[int]) -> Encoded:
+    """The row with some words hidden."""
+    game = open_game(explainer, row)
+    numbers = word_numbers(game)
+    unknown = sorted(set(hidden) - set(numbers))
+    if unknown:
+        raise InputError(
+            f"there is no word {unknown[0]} that could be hidden; the text's own words are {numbers[0]} to {numbers[-1]}."
+        )
+    return changed(game, ~np.isin(numbers, hidden))
+
+
+def changed(game: Game, keep: NDArray[np.bool_]) -> Encoded:
+    """The text with only the units where `keep` (units,) is True, as a row of its own."""
+    ids = tuple(game.rows(keep[None]).ids.tolist())
+    row = game.text.row
+    if game.replacement == "delete":
+        kept = np.flatnonzero(game.parts.tokens_kept(keep[None])[0]).tolist()
+        row = row.select(kept if len(kept) == len(ids) else sorted({0, *kept}))  # of an empty text one blank is left
+    return dataclasses.replace(row, input_ids=ids)
+
+
+def hidden_by(explainer: Explainer, replacement: str) -> str:
+    """What stands in the place of a hidden word, as people would read it."""
+    if replacement == "delete":
+        return "nothing (the word is deleted)"
+    number = stand_in_ids(explainer.model.config, explainer.tokenizer)[replacement]
+    token = None if explainer.tokenizer is None else explainer.tokenizer.convert_ids_to_tokens(number)
+    return str(token or number)

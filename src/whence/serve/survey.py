@@ -1,0 +1,100 @@
+"""What a model can be asked: which methods run on it, and what their scores look like; found by trying each once."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from whence import zoo
+from whence.errors import WhenceError
+from whence.explainer import DEFAULT_METHOD, FALLBACK_METHOD, Explainer
+from whence.models import stand_in_ids
+from whence.perturb import Text
+from whence.registry import all_methods, get_method
+from whence.render.scale import is_signed
+from whence.serve.jobs import Asked
+from whence.serve.predict import encode, hidden_by
+
+TRIED: dict[str, Asked] = {
+    "question-answering": Asked(("Who wrote it?", "Anna wrote it."), True),
+    "masked-lm": Asked("a [MASK] film"),
+}
+ANY = Asked("a good film")
+LITTLE = {"steps": 2, "samples": 2, "permutations": 1}  # enough to see that a method runs
+EXAMPLES = 6  # of an embedded model's sample texts
+# how the sample files call what requests call otherwise
+FIELDS = {"premise": "text", "hypothesis": "pair", "prompt": "text"}
+INPUTS = ("text", "pair", "question", "context")
+
+
+@dataclass(frozen=True)
+class Trait:
+    """What a method's scores are like."""
+
+    signed: bool
+    layers: bool
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What was found out about one model."""
+
+    methods: dict[str, Trait]
+    default_method: str
+    hidden_by: str
+
+
+@dataclass(frozen=True)
+class Survey:
+    """The first job of every worker; it also warms the model up."""
+
+    @property
+    def key(self) -> Hashable:
+        return Survey
+
+    @classmethod
+    def run(cls, explainer: Explainer, jobs: Sequence[Survey]) -> list[Facts]:
+        asked = TRIED.get(explainer.task, ANY)
+        kinds: dict[str, list[str]] = {}
+        for method in all_methods():
+            kinds.setdefault(method.kind, []).append(method.name)
+        found = {k: v for names in kinds.values() for k, v in attempt(explainer, asked, names).items()}
+        traits = {method.name: found[method.name] for method in all_methods() if method.name in found}
+        wanted = (explainer.preferred[0] if explainer.preferred else DEFAULT_METHOD, FALLBACK_METHOD, *traits)
+        default = next(name for name in wanted if name in traits)
+        (row,), _ = encode(explainer, [asked])
+        game = Text(row, stand_in_ids(explainer.model.config, explainer.tokenizer), explainer.task).game()
+        return [Facts(traits, default, hidden_by(explainer, game.replacement))] * len(jobs)
+
+
+def attempt(explainer: Explainer, asked: Asked, names: list[str]) -> dict[str, Trait]:
+    """Methods that run: all in one call, or, where one of them cannot, half by half."""
+    taken = {option for name in names for option in get_method(name).defaults}
+    little: dict[str, Any] = {option: value for option, value in LITTLE.items() if option in taken}
+    try:
+        found = explainer.explain(asked.input, names, progress=False, **little)
+    except WhenceError:
+        half = len(names) // 2
+        return attempt(explainer, asked, names[:half]) | attempt(explainer, asked, names[half:]) if half else {}
+    return {name: Trait(is_signed(e), e.layers is not None) for name, e in found.items()}
+
+
+def examples(source: str) -> list[dict[str, Any]]:
+    """A few inputs to try an embedded model with, in the words of requests; none for other models."""
+    if source not in zoo.names():
+        return []
+    seen: dict[tuple[str, ...], dict[str, Any]] = {}
+    for sample in zoo.samples(source):
+        renamed = {FIELDS.get(name, name): value for name, value in sample.items()}
+        given = {name: renamed[name] for name in INPUTS if name in renamed}
+        if "right" in sample:
+            given["contrast"] = [sample["right"], sample["wrong"]]
+        elif "continuation" in sample:
+            given |= {"continuation": sample["continuation"], "contrast": sample["contrast"]}
+        seen.setdefault(tuple(given[name] for name in INPUTS[:3:2] if name in given), given)
+    return list(seen.values())[:EXAMPLES]
+
+
+def description(source: str) -> str:
+    return next((m.description for m in zoo.models() if m.name == source), "")

@@ -1,0 +1,162 @@
+"""One thread per model: requests wait in a queue, and those that can share a call of the model are run as one batch."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Hashable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from whence.errors import WhenceError
+from whence.explainer import Explainer
+from whence.serve.jobs import Job
+from whence.serve.settings import Settings
+
+log = logging.getLogger("whence.serve")
+
+THREAD = "whence-model-"  # what threads that run models are called, before the model's name
+
+
+class Unavailable(WhenceError):
+    """The server cannot take this request now; the same one may succeed later."""
+
+
+class Abandoned(Exception):
+    """Nobody waits for this batch any more."""
+
+
+@dataclass(eq=False)
+class Pending:
+    """A job that waits or runs. `abandoned` tells the worker that nobody wants the result of a job that runs already."""
+
+    job: Job
+    key: Hashable  # of the job: asked for once, by whoever submits it, who is told what is wrong with it
+    future: Future[Any] = field(default_factory=Future)
+    abandoned: bool = False
+
+    def drop(self) -> None:
+        """The client is gone, or has waited too long."""
+        self.abandoned = True
+        self.future.cancel()
+
+    def fail(self, error: Exception) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+class Worker:
+    """Runs the jobs of one model, oldest first, each time with all others that wait and have the same key."""
+
+    def __init__(self, explainer: Explainer, settings: Settings) -> None:
+        self.explainer, self.settings = explainer, settings
+        self.batches = self.rows = 0  # batches run, and the requests they held
+        self._queue: deque[Pending] = deque()
+        self._running: list[Pending] = []
+        self._change = threading.Condition()
+        self._stopping = self._over = False  # no more jobs are taken; what runs must end
+        self._thread = threading.Thread(target=self._work, name=THREAD + explainer.name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def submit(self, job: Job) -> Pending:
+        """Put a job at the end of the queue, or say why not."""
+        pending = Pending(job, job.key)
+        with self._change:
+            if self._stopping:
+                raise Unavailable("the server is shutting down: ask again when it is back.")
+            if len(self._queue) >= self.settings.max_queue:
+                raise Unavailable(f"{len(self._queue)} requests wait for this model already: try again in a moment.")
+            self._queue.append(pending)
+            self._change.notify()
+            return pending
+
+    def drain(self, seconds: float) -> None:
+        """Take no more jobs, refuse those that wait, and give the batch that runs some seconds to end."""
+        refused = Unavailable("the server is shutting down: ask again when it is back.")
+        with self._change:
+            self._stopping = True
+            waiting = list(self._queue)
+            self._queue.clear()
+            self._change.notify()
+        for pending in waiting:
+            if pending.future.set_running_or_notify_cancel():
+                pending.fail(refused)
+        self._thread.join(seconds)
+        self._over = True  # the batch ends before its next forward
+        for pending in list(self._running):
+            pending.fail(refused)
+
+    def _work(self) -> None:
+        with stopping_between_forwards(self.explainer, self._check):
+            while (batch := self._take()) is not None:
+                self._run([pending for pending in batch if pending.future.set_running_or_notify_cancel()])
+
+    def _take(self) -> list[Pending] | None:
+        """The oldest job with those that go with it; None when the server stops."""
+        with self._change:
+            self._change.wait_for(lambda: self._queue or self._stopping)
+            until = time.monotonic() + self.settings.batch_wait
+            while (
+                not self._stopping
+                and len(self._queue) < self.settings.max_batch
+                and (left := until - time.monotonic()) > 0
+            ):
+                self._change.wait(left)
+            if self._stopping:
+                return None
+            key = self._queue[0].key
+            batch = [pending for pending in self._queue if pending.key == key][: self.settings.max_batch]
+            taken = set(map(id, batch))
+            self._queue = deque(pending for pending in self._queue if id(pending) not in taken)
+            return batch
+
+    def _run(self, batch: list[Pending]) -> None:
+        """Answer a batch; if it fails, run its jobs one by one, so that each gets its own answer or its own error."""
+        if not batch:
+            return
+        self._running = batch
+        self.batches, self.rows = self.batches + 1, self.rows + len(batch)
+        try:
+            self._check()
+            results = run_jobs(self.explainer, [pending.job for pending in batch])
+        except Exception as error:
+            if len(batch) == 1:
+                batch[0].fail(error)
+                return
+        else:
+            for pending, result in zip(batch, results, strict=True):
+                if not pending.future.done():
+                    pending.future.set_result(result)
+            return
+        finally:
+            self._running = []
+        for pending in batch:
+            if not pending.future.done():
+                self._run([pending])
+
+    def _check(self) -> None:
+        if self._over:
+            raise Unavailable("the server is shutting down: ask again when it is back.")
+        if self._running and all(pending.abandoned for pending in self._running):
+            raise Abandoned("nobody waits for this any more.")
+
+
+def run_jobs(explainer: Explainer, jobs: Sequence[Job]) -> list[Any]:
+    """Jobs with the same key, in one call."""
+    return type(jobs[0]).run(explainer, jobs)
+
+
+@contextmanager
+def stopping_between_forwards(explainer: Explainer, check: Any) -> Iterator[None]:
+    """Call `check` before every forward of the model: what it raises ends long work (perturbations, paths) in between."""
+    handle = explainer.model.register_forward_pre_hook(lambda *_: check())
+    try:
+        yield
+    finally:
+        handle.remove()

@@ -1,0 +1,138 @@
+"""Masked language models: y is the logit of a word at [MASK], or the difference of two words' logits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import exp
+from typing import Any
+
+from torch import Tensor
+
+from whence.errors import InputError
+from whence.inputs import Batch, Encoded, Encoder, where
+from whence.tasks.base import Ask, Prediction, Target, Term, refuse, with_contrast
+from whence.tasks.vocabulary import Vocabulary, at_places, log_softmax
+
+MASK = "[MASK]"  # what people write; models with another mask token get their own
+
+
+@dataclass(frozen=True)
+class MaskedLM:
+    """Which words made the model fill [MASK] so. Several masks are explained together, or apart with place=."""
+
+    encoder: Encoder
+    vocabulary: Vocabulary
+    name: str = "masked-lm"
+    labels: tuple[str, ...] = ()
+
+    def ask(self, target: Any, contrast: Any, continuation: Any, place: Any) -> Ask:
+        refuse(self.name, continuation=continuation)
+        target, contrast = with_contrast(target, contrast)
+        if place is not None and place != "all" and (isinstance(place, bool) or not isinstance(place, int)):
+            raise InputError(
+                f"place={place!r}: say which {MASK} by its number, 0 is the first, or 'all' for each apart."
+            )
+        return Ask(self._ids(target, "target"), self._ids(contrast, "contrast"), place=place, many=place == "all")
+
+    def _ids(self, given: Any, what: str) -> tuple[int, ...] | None:
+        """One id, or with a tuple one per mask."""
+        if given is None:
+            return None
+        words = given if isinstance(given, tuple) else (given,)
+        return tuple(self.vocabulary.id_of(word, what) for word in words)
+
+    def encode(self, items: Sequence[Any], asks: Sequence[Ask], on_long: str) -> list[tuple[Encoded, ...]]:
+        rows = self.encoder.encode([self._own_mask(item) for item in items], on_long)
+        return [
+            (self._masked(row, ask, where(i, len(rows))),) for i, (row, ask) in enumerate(zip(rows, asks, strict=True))
+        ]
+
+    def _own_mask(self, item: Any) -> Any:
+        token = getattr(self.encoder.tokenizer, "mask_token", None)
+        if token is None or token == MASK:
+            return item
+        if isinstance(item, str):
+            return item.replace(MASK, token)
+        return tuple(self._own_mask(part) for part in item) if isinstance(item, tuple) else item
+
+    def _masked(self, row: Encoded, ask: Ask, at: str) -> Encoded:
+        """The row with its masks marked: they are the question, so they count as special."""
+        mask = getattr(self.encoder.tokenizer, "mask_token_id", None)
+        if mask is None:
+            raise InputError(
+                f"{at}masks cannot be found without a tokenizer that has a mask token: whence.load(model, tokenizer)."
+            )
+        found = [i for i, token in enumerate(row.input_ids) if token == mask]
+        if not found:
+            cut = " in what is left after cutting it to what the model reads" if row.truncated else ""
+            raise InputError(
+                f"{at}there is no {MASK} in the text{cut}: write {MASK} where the model should fill in a word."
+            )
+        if isinstance(ask.place, int):
+            if not 0 <= ask.place < len(found):
+                raise InputError(
+                    f"{at}place={ask.place}, but the text has {len(found)} {MASK}: give 0 to {len(found) - 1}."
+                )
+            found = [found[ask.place]]
+        special = tuple(s or i in found for i, s in enumerate(row.special))
+        if all(special):
+            raise InputError(f"{at}there is nothing but {MASK} in the text: nothing can be explained.")
+        words = tuple(None if i in found else w for i, w in enumerate(row.word_ids))
+        return replace(row, special=special, word_ids=words, places=tuple(found))
+
+    def choose(self, windows: Sequence[Encoded], logits: Sequence[Tensor]) -> int:
+        return 0
+
+    def logits(self, output: Any, batch: Batch) -> Tensor:
+        return at_places(output, batch)
+
+    def log_probabilities(self, logits: Tensor) -> Tensor | None:
+        return log_softmax(logits)
+
+    def targets(self, rows: Sequence[Encoded], asks: Sequence[Ask], logits: Tensor) -> list[list[Target]]:
+        predicted = logits.argmax(-1).tolist()  # (b, places)
+        found = []
+        for row, ask, best in zip(rows, asks, predicted, strict=True):
+            count = len(row.places)
+            chosen = best[:count] if ask.target is None else self._per_mask(ask.target, count, "target")
+            against = None if ask.contrast is None else self._per_mask(ask.contrast, count, "contrast")
+            terms = [
+                Term((k,), (chosen[k],), (row.places[k],), None if against is None else (against[k],))
+                for k in range(count)
+            ]
+            groups = [(k,) for k in range(count)] if ask.many else [tuple(range(count))]
+            found.append(
+                [
+                    Target(
+                        " ".join(self.vocabulary.word(chosen[k]) for k in group),
+                        chosen[group[0]],
+                        tuple(terms[k] for k in group),
+                        None if against is None else " ".join(self.vocabulary.word(against[k]) for k in group),
+                    )
+                    for group in groups
+                ]
+            )
+        return found
+
+    def _per_mask(self, ids: tuple[int, ...], count: int, what: str) -> tuple[int, ...]:
+        if len(ids) != count:
+            raise InputError(
+                f"{len(ids)} word{'s' * (len(ids) > 1)} as {what} for {count} {MASK}: give a tuple with one word per mask, or "
+                "place= the number of the one you mean."
+            )
+        return ids
+
+    def answers(self, rows: Sequence[Encoded], logits: Tensor, log_probabilities: Tensor | None) -> list[Prediction]:
+        """The words at all masks; alternatives are those of the first."""
+        assert log_probabilities is not None
+        best = log_probabilities.max(-1)
+        values, indices = best.values.tolist(), best.indices.tolist()
+        alternatives = self.vocabulary.alternatives(log_probabilities[:, 0])
+        found = []
+        for i, row in enumerate(rows):
+            count = len(row.places)
+            label = " ".join(self.vocabulary.word(k) for k in indices[i][:count])
+            chance = float(sum(values[i][:count]))
+            found.append(Prediction(label, indices[i][0], exp(chance), alternatives=alternatives[i]))
+        return found

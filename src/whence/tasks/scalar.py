@@ -1,0 +1,100 @@
+"""The scalars of a batch: every row's own y, and log p, from the task's logits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from whence.errors import NotSupported
+from whence.tasks.base import Term
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """Terms of a batch, padded to the same number of places m; a padded place weighs 0."""
+
+    place: Tensor  # (b, m)
+    index: Tensor  # (b, m)
+    against: Tensor  # (b, m) what is subtracted at each place
+    readout: Tensor  # (b, m) token positions
+    weight: Tensor  # (b, m) 1, or 0 for padding
+    contrastive: Tensor  # (b,) bool: is anything subtracted?
+    logarithmic: Tensor  # (b,) bool: log-probabilities are summed, not logits
+    any_contrast: bool  # known without asking the device
+    any_logarithm: bool
+
+    @classmethod
+    def stack(cls, terms: Sequence[Term], device: torch.device) -> Scalar:
+        """One row per term."""
+        width = max(len(t.places) for t in terms)
+
+        def padded(values: Sequence[Sequence[float]], dtype: torch.dtype = torch.long) -> Tensor:
+            return torch.tensor([[*v, *[0] * (width - len(v))] for v in values], dtype=dtype, device=device)
+
+        return cls(
+            place=padded([t.places for t in terms]),
+            index=padded([t.indices for t in terms]),
+            against=padded([t.contrasts or t.indices for t in terms]),
+            readout=padded([t.readouts for t in terms]),
+            weight=padded([[1.0] * len(t.places) for t in terms], torch.float64),
+            contrastive=torch.tensor([t.contrasts is not None for t in terms], device=device),
+            logarithmic=torch.tensor([t.of == "log-probability" for t in terms], device=device),
+            any_contrast=any(t.contrasts is not None for t in terms),
+            any_logarithm=any(t.of == "log-probability" for t in terms),
+        )
+
+    def take(self, rows: Tensor) -> Scalar:
+        """The scalars of a batch, by number, from those of a whole call."""
+        return Scalar(
+            place=self.place[rows],
+            index=self.index[rows],
+            against=self.against[rows],
+            readout=self.readout[rows],
+            weight=self.weight[rows],
+            contrastive=self.contrastive[rows],
+            logarithmic=self.logarithmic[rows],
+            any_contrast=self.any_contrast,
+            any_logarithm=self.any_logarithm,
+        )
+
+    def chosen(self, values: Tensor) -> Tensor:
+        """Σ_m values[place, index]: (b, places, options) → (b,)."""
+        return self._pick(values, self.index)
+
+    def rejected(self, values: Tensor) -> Tensor:
+        """Σ_m values[place, against], 0 for rows without a contrast: (b,)."""
+        return self._pick(values, self.against) * self.contrastive
+
+    def y(self, logits: Tensor, log_probabilities: Tensor | None) -> Tensor:
+        """What is explained: (b,). A contrast's normaliser cancels, so its log-probabilities are logits too."""
+        y = self.chosen(logits) - self.rejected(logits)
+        if not self.any_logarithm:
+            return y
+        if log_probabilities is None:
+            raise NotSupported("this model answers with numbers, not with probabilities.")
+        log_p = self.chosen(log_probabilities) - self.rejected(log_probabilities)
+        return torch.where(self.logarithmic, log_p, y.to(log_p.dtype))
+
+    def positions(self) -> list[list[int]]:
+        """Every row's readouts, padding left out."""
+        pairs = zip(self.readout.tolist(), self.weight.tolist(), strict=True)
+        return [[r for r, w in zip(row, weights, strict=True) if w] for row, weights in pairs]
+
+    def log_probability(self, logits: Tensor, log_probabilities: Tensor | None) -> Tensor | None:
+        """log p of what is explained; of a contrast, log p(this rather than that) = log σ(logit − logit). (b,)"""
+        if log_probabilities is None:
+            return None
+        plain = self.chosen(log_probabilities)
+        if not self.any_contrast:
+            return plain
+        difference = (self.chosen(logits) - self._pick(logits, self.against)).to(plain.dtype)
+        return torch.where(self.contrastive, F.logsigmoid(difference), plain)
+
+    def _pick(self, values: Tensor, index: Tensor) -> Tensor:
+        rows = torch.arange(len(values), device=values.device)[:, None]
+        picked = values[rows, self.place, index]  # (b, m)
+        return (picked * self.weight.to(values.dtype)).sum(-1)

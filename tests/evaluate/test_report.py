@@ -1,0 +1,185 @@
+"""Reports: the same seed gives the same bytes, interrupted runs go on, tables in every format."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import whence
+from whence.errors import InputError, UnknownName
+from whence.evaluate import engine
+from whence.evaluate.statistics import Figure
+from whence.evaluate.tables import as_csv, as_latex, as_markdown
+
+MODEL = Path(__file__).parent.parent / "golden" / "models" / "bert_cls2"
+METHODS = ["attcat", "rollout", "decoded-grad-cam(layer=2)"]
+TITLES = ["comprehensiveness", "hiding-auc", "kendall", "token-overlap"]
+
+
+@pytest.fixture(scope="module")
+def tiny() -> whence.Explainer:
+    table = whence.load(MODEL).model.get_input_embeddings().weight
+    decoder = torch.nn.Linear(table.shape[1], table.shape[0], bias=False)  # any module from hidden states to logits
+    with torch.no_grad():
+        decoder.weight.copy_(table)
+    return whence.load(MODEL, lm_head=decoder)
+
+
+def texts(count: int = 40) -> list[dict[str, Any]]:
+    generator = np.random.default_rng(0)
+    rows = [generator.integers(104, 118, generator.integers(4, 15)).tolist() for _ in range(count)]
+    return [{"text": " ".join(f"w{i}" for i in row), "label": int(row[0] > 110)} for row in rows]
+
+
+@pytest.fixture(scope="module")
+def report(tiny: whence.Explainer) -> whence.Report:
+    return whence.evaluate(tiny, texts(), METHODS, TITLES, progress=False)
+
+
+def test_the_same_seed_gives_the_same_numbers_bit_for_bit(tiny: whence.Explainer, report: whence.Report) -> None:
+    again = whence.evaluate(tiny, texts(), METHODS, TITLES, progress=False)
+    assert json.dumps(again.to_dict()) == json.dumps(report.to_dict())
+    other = whence.evaluate(tiny, texts(), METHODS, TITLES, seed=1, progress=False)
+    assert other.figures["comprehensiveness"]["random"] != report.figures["comprehensiveness"]["random"]
+    one, two = (r.values["comprehensiveness"]["attcat"] for r in (other, report))
+    np.testing.assert_allclose(one, two, atol=1e-6)  # batches differ with the draws, the method does not
+
+
+def test_an_interrupted_evaluation_goes_on(
+    tiny: whence.Explainer, report: whence.Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: list[int] = []
+    original = engine.Bench.measure
+
+    def measure(self: Any, examples: Any, counter: Any) -> Any:
+        if len(measured) == 2:
+            raise KeyboardInterrupt
+        measured.append(len(examples))
+        return original(self, examples, counter)
+
+    monkeypatch.setattr(engine.Bench, "measure", measure)
+    with pytest.raises(KeyboardInterrupt):
+        whence.evaluate(tiny, texts(), METHODS, TITLES, output=tmp_path, progress=False)
+    measured.clear()
+    (tmp_path / "parts" / "00001.npz").write_bytes(b"cut off")
+    resumed = whence.evaluate(tiny, texts(), METHODS, TITLES, output=tmp_path, progress=False)
+    assert measured == [16, 8]  # the first chunk was kept, the broken one and the rest were measured
+    assert resumed.to_dict()["figures"] == report.to_dict()["figures"]
+    with pytest.raises(InputError, match=r"setting +saved +asked\nseed +0 +1"):
+        whence.evaluate(tiny, texts(), METHODS, TITLES, seed=1, output=tmp_path, progress=False)
+    saved = whence.Report.from_dict(json.loads((tmp_path / "report.json").read_text(encoding="utf-8")))
+    assert saved.to_dict() == resumed.to_dict()
+    assert {"table.md", "table.tex", "table.csv", "values.csv", "hiding-auc.svg"} <= {
+        f.name for f in tmp_path.iterdir()
+    }
+
+
+def test_other_weights_are_other_settings(tiny: whence.Explainer, tmp_path: Path) -> None:
+    whence.evaluate(tiny, texts(4), ["rollout"], ["kendall"], output=tmp_path, progress=False)
+    other = whence.load(MODEL)
+    other.model.classifier.bias.data += 1
+    with pytest.raises(InputError, match="weights "):
+        whence.evaluate(other, texts(4), ["rollout"], ["kendall"], output=tmp_path, progress=False)
+
+
+def test_the_baseline_is_always_there_and_averaged(report: whence.Report) -> None:
+    assert report.methods == [*METHODS, "random"]
+    values = report.values["hiding-auc"]["random"]
+    assert len(np.unique(values * 20 * 20)) > 5  # means over 20 draws, not single games
+    assert set(report.rank()) == set(report.methods)
+    assert report.rank("kendall")[-1] in ("rollout", "random")
+    with pytest.raises(UnknownName, match="did you mean 'kendall'"):
+        report.rank("kendal")
+
+
+def test_curves(report: whence.Report) -> None:
+    curves = report.curves["hiding-auc"]
+    assert curves.grid[0] == 0
+    assert len(curves.lines["attcat"]) == len(curves.grid) == 11
+    start = {name: line[0] for name, line in curves.lines.items()}
+    assert len(set(start.values())) == 1  # nothing hidden: the same for all
+    assert report.figure("hiding-auc").axes[0].get_xlabel() == "% of tokens"
+    assert report.figure("token-overlap").axes[0].get_xlabel() == "k"
+    assert {t.get_text() for t in report.figure().axes[0].get_yticklabels()} == set(report.methods), "methods × metrics"
+    with pytest.raises(UnknownName):
+        report.figure("kendall")
+
+
+def test_tables_escape_what_they_print() -> None:
+    figures = {
+        "m_1": {
+            "=evil(1,2)": Figure(-0.5, -0.6, -0.4, 1.0, 9, True),
+            "b|c_d": Figure(0.1, 0.0, 0.2, 0.3, 9, False, True),
+        }
+    }
+    better = {"m_1": "lower"}
+    names = list(figures["m_1"])
+    rows = list(csv.reader(io.StringIO(as_csv(names, figures, better))))
+    assert rows[1][:4] == ["'=evil(1,2)", "m_1", "lower", "-0.5"]
+    markdown = as_markdown(names, figures, better)
+    assert "| m_1 ↓ |" in markdown
+    assert "**-0.500** [-0.600, -0.400]" in markdown
+    assert "| b\\|c_d | *0.100* [0.000, 0.200] |" in markdown
+    latex = as_latex(names, figures, better)
+    assert r"m\_1 $\downarrow$" in latex
+    assert r"\textbf{-0.500}" in latex
+    assert r"\underline{0.100}" in latex
+
+
+def test_metrics_that_do_not_apply_are_refused_or_left_out(tiny: whence.Explainer) -> None:
+    report = whence.evaluate(tiny, texts(3), ["rollout"], progress=False)
+    assert "aopc" in report.metrics
+    assert not {"jaccard", "rationale-f1", "precision-at-k"} & set(report.metrics)
+    with pytest.raises(InputError, match="needs the tokens that people marked"):
+        whence.evaluate(tiny, texts(3), ["rollout"], ["rationale-f1"])
+    with pytest.raises(UnknownName, match="did you mean 'attcat'"):
+        whence.evaluate(tiny, texts(3), ["rollout"], ["aopc:atcat"])
+    with pytest.raises(UnknownName, match="did you mean 'rollout'"):
+        whence.evaluate(tiny, texts(3), ["rolout"])
+
+
+def test_agreement_of_models_and_with_people(tiny: whence.Explainer) -> None:
+    other = whence.load(MODEL)
+    data = [{**row, "rationales": [[0, 2]]} for row in texts(6)]
+    titles = ["jaccard", "spearman", "rationale-auprc", "rationale-f1"]
+    same = whence.evaluate(tiny, data, ["attcat"], titles, models=[other], progress=False)
+    assert same.figures["jaccard"]["attcat"].mean == same.figures["spearman"]["attcat"].mean == pytest.approx(1.0)
+    assert abs(same.figures["spearman"]["random"].mean) < 0.3
+    for name in ("rationale-auprc", "rationale-f1"):
+        assert 0 < same.figures[name]["random"].mean < 1
+        assert same.figures[name]["attcat"].n == 6
+
+
+def test_a_metric_of_ones_own(tiny: whence.Explainer) -> None:
+    from whence import registry
+
+    @whence.metric("first-rank", better="lower")
+    def first_rank(case: Any) -> float:
+        """Where the first token ranks."""
+        return float(np.flatnonzero(case.order == 1)[0])
+
+    try:
+        report = whence.evaluate(tiny, texts(5), ["rollout"], ["first-rank"], progress=False)
+        assert np.isfinite(report.figures["first-rank"]["rollout"].mean)
+        assert whence.metrics()[-1]["summary"] == "Where the first token ranks."
+    finally:
+        del registry._METRICS["first-rank"]
+
+
+def test_labels_can_be_explained_in_the_place_of_predictions(tiny: whence.Explainer) -> None:
+    predicted = whence.evaluate(tiny, texts(12), ["attcat"], ["comprehensiveness"], progress=False)
+    labelled = whence.evaluate(tiny, texts(12), ["attcat"], ["comprehensiveness"], target="label", progress=False)
+    said = [tiny.predict(row["text"]).index for row in texts(12)]
+    right = np.array([s == row["label"] for s, row in zip(said, texts(12), strict=True)])
+    one, two = (r.values["comprehensiveness"]["attcat"] for r in (predicted, labelled))
+    np.testing.assert_allclose(one[right], two[right], atol=1e-6)
+    assert (np.abs(one[~right] - two[~right]) > 1e-4).any()
+    with pytest.raises(InputError, match="have no labels"):
+        whence.evaluate(tiny, [row["text"] for row in texts(2)], ["attcat"], ["aopc"], target="label")

@@ -1,0 +1,146 @@
+"""What is fuzzed: functions of bytes that are given to whence as a text, a row, a file. Each may end in a sentence of whence's
+(a WhenceError) or in a right answer; anything else that it raises is a bug. `test_fuzz.py` feeds them by hypothesis,
+`python -m bench.fuzz TARGET` by atheris.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import whence
+from tests import architectures
+from whence.evaluate.recipe import read_recipe
+from whence.heads.conllu import read_conllu
+from whence.heads.mask import as_mask
+
+METHODS = ("gae", "gradient", "occlusion")
+TARGETS: dict[str, Callable[[bytes], None]] = {}
+
+
+@cache
+def explainer() -> whence.Explainer:
+    return whence.load(architectures.model("bert"), architectures.tokenizer())
+
+
+def target(function: Callable[[bytes], None]) -> Callable[[bytes], None]:
+    """Register a target; what it says on purpose is no finding."""
+
+    def guarded(data: bytes) -> None:
+        with suppress(whence.WhenceError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            function(data)
+
+    TARGETS[function.__name__.replace("_", "-")] = guarded
+    return guarded
+
+
+def written(data: bytes, suffix: str) -> Path:
+    """`data` in a file that goes with its folder at the end of the process."""
+    path = Path(folder().name) / f"given{suffix}"
+    path.write_bytes(data)
+    return path
+
+
+@cache
+def folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory()
+
+
+def check(e: whence.Explanation) -> None:
+    """What every answer must be."""
+    assert len(e.scores) == len(e.tokens) == len(e.input_ids) == len(e.special)
+    assert np.isfinite(e.scores).all()
+    assert whence.Explanation.from_dict(json.loads(json.dumps(e.to_dict(), allow_nan=False))) == e
+    assert e.to_html()
+    assert e.to_text(color=True)
+    assert e.to_latex()
+
+
+@target
+def text(data: bytes) -> None:
+    given = (
+        data.decode("utf-8", "surrogatepass" if len(data) % 2 else "replace") if valid(data) else data.decode("latin-1")
+    )
+    for e in explainer().explain(given, METHODS).values():
+        check(e)
+
+
+def valid(data: bytes) -> bool:
+    try:
+        data.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+@target
+def row(data: bytes) -> None:
+    """A row that was tokenised elsewhere, or anything else that JSON can say."""
+    given = parsed(data)
+    for e in explainer().explain(given, METHODS).values():
+        for one in e if isinstance(e, list) else [e]:
+            check(one)
+
+
+def parsed(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return {"input_ids": list(data)}
+
+
+def data_file(suffix: str) -> Callable[[bytes], None]:
+    def run(data: bytes) -> None:
+        file = written(data, suffix)
+        report = whence.evaluate(
+            explainer(), file, ["gradient"], ["comprehensiveness", "rationale-f1"], limit=2, progress=False
+        )
+        assert json.dumps(report.to_dict(), allow_nan=False)
+
+    run.__name__ = f"data_{suffix[1:]}"
+    return target(run)
+
+
+for _suffix in (".jsonl", ".csv", ".tsv", ".parquet"):
+    data_file(_suffix)
+
+
+@target
+def recipe(data: bytes) -> None:
+    file = written(data, ".json")
+    found = read_recipe(file)
+    assert found.title
+    check(whence.load(architectures.model("bert"), architectures.tokenizer(), recipe=file).explain("a good film"))
+
+
+@target
+def mask(data: bytes) -> None:
+    mask = as_mask(written(data, ".json"))
+    assert mask.count >= 0
+    check(explainer().explain("a good film", "mask-lrp", head_mask=mask))
+
+
+@target
+def conllu(data: bytes) -> None:
+    for sentence in read_conllu(written(data, ".conllu")):
+        assert all(0 <= w.start <= w.end <= len(sentence.text) for w in sentence.words)
+        assert all(-1 <= w.head < len(sentence.words) for w in sentence.words)
+
+
+@target
+def conllu_gz(data: bytes) -> None:
+    read_conllu(written(data, ".conllu.gz"))
+
+
+@target
+def stored_explanation(data: bytes) -> None:
+    check(whence.Explanation.from_dict(parsed(data)))
