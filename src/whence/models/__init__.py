@@ -11,6 +11,7 @@ from whence.models.facts import (
     type_vocab_size,
     vocab_size,
 )
+from whence.models.first_token import first_token_only, reads_first_token
 from whence.models.layers import layers_of, uses_attention_interface
 from whence.models.specs import SPECS, Spec, add_spec, spec_of
 from whence.models.untouched import lock_of, untouched
@@ -20,11 +21,13 @@ __all__ = [
     "Spec",
     "add_spec",
     "first_position",
+    "first_token_only",
     "is_causal",
     "layers_of",
     "lock_of",
     "max_length",
     "pad_id",
+    "reads_first_token",
     "reads_forward",
     "spec_of",
     "special_ids",

@@ -19,7 +19,7 @@ from torch import Tensor
 from whence.engine import Engine
 from whence.errors import InputError, ModelError
 from whence.inputs import Batch, Encoded, pack
-from whence.models import is_causal, pad_id, untouched
+from whence.models import first_token_only, is_causal, pad_id, untouched
 from whence.perturb.rows import Ints, Rows
 from whence.progress import Counter, counting
 from whence.tasks import Scalar, Term
@@ -74,7 +74,12 @@ def score_rows(
     spans = [range(n) for n in lengths]
     waiting: deque[Pending] = deque()
     check_weights(engine.model)
-    with counting(label, len(rows), progress) as counter, untouched(engine.model, pad_id=padding), torch.no_grad():
+    with (
+        counting(label, len(rows), progress) as counter,
+        untouched(engine.model, pad_id=padding),
+        first_token_only(engine.model),
+        torch.no_grad(),
+    ):
 
         def read_back() -> None:
             done = waiting.popleft()

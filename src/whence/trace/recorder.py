@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from whence.errors import ModelError, NotSupported
 from whence.inputs import Batch
-from whence.models import layers_of, reads_forward, untouched, uses_attention_interface
+from whence.models import first_token_only, layers_of, reads_forward, untouched, uses_attention_interface
 from whence.models.lm_head import LMHead
 from whence.tasks import Scalar, Task
 from whence.trace.attention import NAME, Attended, AttentionTape, Shown
@@ -242,6 +242,8 @@ def forward(
     if fall_back:
         inputs["output_attentions"] = True
     with ExitStack() as stack:
+        if rules is None and not any(need.startswith(("attention", "hidden", "blocks")) for need in needs):
+            stack.enter_context(first_token_only(model))
         backward = rules is not None or any(".grad" in need for need in needs)
         stack.enter_context(torch.set_grad_enabled(backward))
         if backward or points is not None or any(need.startswith("embeddings") for need in needs):

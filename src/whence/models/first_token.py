@@ -1,0 +1,122 @@
+"""Run only what is read of the last layer: a classifier that answers at its first token needs no other token's feed-forward.
+
+In the last layer every token still gives its key and value, but the output projection, the norms and the feed-forward part
+are wanted at one position: three quarters of a layer's products are left out, 6% of a 12-layer encoder and an eighth of a
+6-layer one. Two hooks on the parts that the architecture spec names cut the rows away; the model is not changed.
+
+Nothing is believed: a model qualifies if its logits survive NaN at every other position of the last layer's output, and come
+out the same when these positions are cut.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from whence.models.facts import vocab_size
+from whence.models.layers import layers_of
+from whence.models.specs import SPECS, part
+from whence.models.untouched import HOOKS, untouched
+
+CLOSE = {torch.float64: 1e-9, torch.float32: 1e-4}  # of the largest logit; products of other shapes round differently
+CLOSE_HALF = 5e-2
+
+_READS: weakref.WeakKeyDictionary[nn.Module, bool] = weakref.WeakKeyDictionary()
+
+
+@contextmanager
+def first_token_only(model: PreTrainedModel) -> Iterator[None]:
+    """Within the block the last layer is run at the first token alone, where the model reads nothing else; otherwise, and for
+    a model that carries hooks of its owner, nothing is different. Call it on a model that is lent (`untouched`)."""
+    if hooked(model) or not reads_first_token(model):
+        yield
+        return
+    with cut(model):
+        yield
+
+
+def reads_first_token(model: PreTrainedModel) -> bool:
+    """Whether the logits depend on the last layer's output at the first token alone; tried once per model."""
+    known = _READS.get(model)
+    if known is None:
+        known = _READS[model] = can_be_cut(model) and survives(model)
+    return known
+
+
+def can_be_cut(model: PreTrainedModel) -> bool:
+    """A post-norm family with a spec, whose last layer is a module of its own (ALBERT's serves for all)."""
+    spec, layers = SPECS.get(str(model.config.model_type)), layers_of(model)
+    return spec is not None and spec.norm is not None and bool(layers) and layers.count(layers[-1]) == 1
+
+
+def survives(model: PreTrainedModel) -> bool:
+    """Both tries on two rows of four tokens."""
+    ids = torch.arange(8, device=model.device).reshape(2, 4) % vocab_size(model)
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    with untouched(model), torch.no_grad():
+        with poisoned(model):
+            whole = logits_of(model(**inputs))
+        if whole is None or not bool(torch.isfinite(whole).all()):
+            return False
+        try:
+            with cut(model):
+                first = logits_of(model(**inputs))
+        except RuntimeError:  # the layer wants as many rows back as it gave
+            return False
+    if first is None or first.shape != whole.shape:
+        return False
+    allowed = CLOSE.get(whole.dtype, CLOSE_HALF) * whole.abs().max()
+    return bool((first - whole).abs().max() <= allowed)
+
+
+def logits_of(output: Any) -> Tensor | None:
+    found = getattr(output, "logits", None)
+    return found if isinstance(found, Tensor) else None
+
+
+@contextmanager
+def poisoned(model: PreTrainedModel) -> Iterator[None]:
+    """NaN at every position but the first of the last layer's output."""
+
+    def hook(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
+        states = (output[0] if isinstance(output, tuple) else output).clone()
+        states[:, 1:] = torch.nan
+        return (states, *output[1:]) if isinstance(output, tuple) else states
+
+    with removed_after(layers_of(model)[-1].register_forward_hook(hook)):
+        yield
+
+
+@contextmanager
+def cut(model: PreTrainedModel) -> Iterator[None]:
+    """The first token's row alone goes into the last layer's output projection, and on from the sum with its residual."""
+    spec, last = SPECS[str(model.config.model_type)], layers_of(model)[-1]
+    assert spec.norm is not None
+
+    def hook(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (args[0][:, :1], *args[1:])
+
+    with ExitStack() as stack:
+        for path in (spec.output, spec.norm):
+            stack.enter_context(removed_after(part(last, path).register_forward_pre_hook(hook)))
+        yield
+
+
+@contextmanager
+def removed_after(handle: Any) -> Iterator[None]:
+    remove: Callable[[], None] = handle.remove
+    try:
+        yield
+    finally:
+        remove()
+
+
+def hooked(model: nn.Module) -> bool:
+    """Whether anybody listens to a module of the model, and would see rows missing."""
+    return any(getattr(module, name) for module in model.modules() for name in HOOKS)
