@@ -26,7 +26,7 @@ from bench import papers
 from whence import heads
 from whence.evaluate.data import read
 from whence.evaluate.report import can_draw
-from whence.evaluate.run import usable
+from whence.evaluate.run import ON_REQUEST, usable
 from whence.evaluate.tables import as_markdown
 from whence.evaluate.tune import OBJECTIVE, tune
 from whence.heads.mask import as_mask
@@ -61,6 +61,8 @@ class Options:
     batch_tokens: int
     limit: int | None
     seeds: tuple[Path, ...]
+    methods: tuple[str, ...] | None = None  # fewer than a table has by itself, for a machine without a GPU
+    metrics: tuple[str, ...] = METRICS
 
     def file(self, name: str) -> Path:
         found = [path for suffix in SUFFIXES if (path := self.data / (FILES[name] + suffix)).exists()]
@@ -74,6 +76,13 @@ class Options:
     def load(self, model: str | Path) -> whence.Explainer:
         return whence.load(model, device=self.device)
 
+    def command(self, name: str) -> str:
+        """How a page is made anew."""
+        more = " --seeds SEED0 SEED1 …" if name == "robustness" else ""
+        more += f" \\\n  --method {' '.join(self.methods)}" if self.methods else ""
+        more += f" \\\n  --metric {' '.join(self.metrics)}" if self.metrics != METRICS else ""
+        return f"```console\n$ python -m bench.results --data DATA --out OUT --only {name}{more}\n```\n"
+
     def evaluate(
         self, name: str, explainer: whence.Explainer, data: Any, methods: Any, metrics: Any, **more: Any
     ) -> whence.Report:
@@ -82,21 +91,23 @@ class Options:
 
 
 def sentiment(o: Options) -> str:
-    """Every method and metric on SST-2 dev."""
-    report = o.evaluate("sentiment", o.load("sentiment"), o.file("sst2"), None, METRICS, limit=o.count(872))
-    return page("sentiment", "`sentiment` on SST-2 dev", report, GROUPS, papers.SENTIMENT)
+    """Every method and metric on SST-2 dev; its texts are short enough for max-flows too."""
+    explainer, count = o.load("sentiment"), o.count(872)
+    every = [*(m.name for m in usable(explainer, read(o.file("sst2"), limit=count))), *ON_REQUEST]
+    report = o.evaluate("sentiment", explainer, o.file("sst2"), o.methods or every, o.metrics, limit=count)
+    return page(o.command("sentiment"), "`sentiment` on SST-2 dev", report, GROUPS, papers.SENTIMENT)
 
 
 def topics(o: Options) -> str:
     """Every method and metric on AG News test."""
-    report = o.evaluate("topics", o.load("topics"), o.file("agnews"), None, METRICS, limit=o.count(500))
-    return page("topics", "`topics` on AG News test", report, GROUPS, papers.TOPICS)
+    report = o.evaluate("topics", o.load("topics"), o.file("agnews"), o.methods, o.metrics, limit=o.count(500))
+    return page(o.command("topics"), "`topics` on AG News test", report, GROUPS, papers.TOPICS)
 
 
 def nli(o: Options) -> str:
     """Every method and metric on SNLI test pairs."""
-    report = o.evaluate("nli", o.load("nli"), o.file("snli"), None, METRICS, limit=o.count(500))
-    return page("nli", "`nli` on SNLI test", report, GROUPS, ())
+    report = o.evaluate("nli", o.load("nli"), o.file("snli"), o.methods, o.metrics, limit=o.count(500))
+    return page(o.command("nli"), "`nli` on SNLI test", report, GROUPS, ())
 
 
 def qa(o: Options) -> str:
@@ -116,7 +127,9 @@ def qa(o: Options) -> str:
     # hundreds of tokens each: occlusion alone of the perturbation methods, the others ask for thousands of rows a question
     methods = [m.name for m in usable(explainer, read(data)) if m.kind != "perturbation" or m.name == "occlusion"]
     report = o.evaluate("qa", explainer, data, methods, titles)
-    return page("qa", "`qa` on answerable SQuAD v2 dev questions", report, {"Precision@20": titles}, papers.QA)
+    return page(
+        o.command("qa"), "`qa` on answerable SQuAD v2 dev questions", report, {"Precision@20": titles}, papers.QA
+    )
 
 
 def layers(o: Options) -> str:
@@ -132,7 +145,7 @@ def layers(o: Options) -> str:
         report = o.evaluate(f"layers-{model}", explainer, o.file(file), methods, GAMES, limit=o.count(count))
         groups = {"The games and token overlap, layer by layer": GAMES}
         title = f"Decoded saliency by layer: `{model}`"
-        pages.append(page("layers", title, report, groups, ()) + overlap_curve(report))
+        pages.append(page(o.command("layers"), title, report, groups, ()) + overlap_curve(report))
     return "\n".join(pages)
 
 
@@ -167,7 +180,7 @@ def robustness(o: Options) -> str:
     count = o.count(300)
     report = o.evaluate("robustness", first, o.file("sst2"), methods, titles, limit=count, models=others)
     title = f"Robustness: {len(o.seeds)} models that differ by seed, SST-2 dev"
-    return page("robustness", title, report, {"Agreement of explanations between models": titles}, ())
+    return page(o.command("robustness"), title, report, {"Agreement of explanations between models": titles}, ())
 
 
 def masks(o: Options) -> str:
@@ -186,7 +199,7 @@ def masks(o: Options) -> str:
     report = o.evaluate("masks", explainer, o.file("sst2"), methods, titles, limit=o.count(300))
     title = "Mask-LRP: its own mask, random masks, corrupted masks"
     shown = [m for m in report.rank() if m not in names]
-    made_page = page("masks", title, report, {"AOPC and log-odds": titles}, (), shown)
+    made_page = page(o.command("masks"), title, report, {"AOPC and log-odds": titles}, (), shown)
     return made_page + corruption(report, names, titles)
 
 
@@ -221,18 +234,16 @@ def tuning(o: Options) -> str:
             f"[{best.low:.3f}, {best.high:.3f}]."
         )
     return page(
-        "tuning", "Tuning: chosen on 200 texts, measured on the others", report, {"Held-out texts": OBJECTIVE}, ()
+        o.command("tuning"),
+        "Tuning: chosen on 200 texts, measured on the others",
+        report,
+        {"Held-out texts": OBJECTIVE},
+        (),
     ) + "\n".join(["", *lines, ""])
 
 
-def command(name: str) -> str:
-    """How a page is made anew."""
-    more = " --seeds SEED0 SEED1 …" if name == "robustness" else ""
-    return f"```console\n$ python -m bench.results --data DATA --out OUT --only {name}{more}\n```\n"
-
-
 def page(
-    name: str,
+    command: str,
     title: str,
     report: whence.Report,
     groups: dict[str, Sequence[str]],
@@ -241,14 +252,15 @@ def page(
 ) -> str:
     """One page: a table per group of metrics, then the papers' figures beside ours."""
     s = report.settings
-    lines = [f"# {title}", "", command(name)]
+    lines = [f"# {title}", "", command]
     lines.append(
         f"{s['texts']} texts, model `{s['model']}` ({s['dtype']}, {s['device']}), target: {s['target']}, seed {s['seed']}, "
         f"whence {s['whence']}. Methods are in the order of their mean rank over all metrics of the page."
     )
     for group, titles in groups.items():
         chosen = {t: report.figures[t] for t in titles if t in report.figures}
-        lines += ["", f"## {group}", "", as_markdown(methods or report.rank(), chosen, report.better)]
+        if chosen:
+            lines += ["", f"## {group}", "", as_markdown(methods or report.rank(), chosen, report.better)]
     if printed:
         lines += ["## Beside the papers", "", *compared(report, printed)]
     return "\n".join(lines) + "\n"
@@ -304,6 +316,8 @@ def main() -> None:
     parser.add_argument("--batch-tokens", type=int)
     parser.add_argument("--limit", type=int, help="at most so many texts per table")
     parser.add_argument("--seeds", type=Path, nargs="*", default=[], help="models that differ by seed only")
+    parser.add_argument("--method", nargs="+", help="of sentiment, topics and nli only these")
+    parser.add_argument("--metric", nargs="+", choices=METRICS, default=METRICS, help="of these three only these")
     parser.add_argument("--only", nargs="*", choices=TABLES, default=list(TABLES))
     parser.add_argument("--figures", action="store_true", help="only draw the curves of finished tables")
     given = parser.parse_args()
@@ -316,7 +330,16 @@ def main() -> None:
     if given.data is None:
         parser.error("--data is needed")
     tokens = given.batch_tokens or (131_072 if given.device.startswith("cuda") else 8192)
-    options = Options(given.data, given.out, given.device, tokens, given.limit, tuple(given.seeds))
+    options = Options(
+        data=given.data,
+        out=given.out,
+        device=given.device,
+        batch_tokens=tokens,
+        limit=given.limit,
+        seeds=tuple(given.seeds),
+        methods=tuple(given.method) if given.method else None,
+        metrics=tuple(given.metric),
+    )
     given.out.mkdir(parents=True, exist_ok=True)
     for name in given.only:
         started = time.monotonic()
