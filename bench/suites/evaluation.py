@@ -23,6 +23,7 @@ from whence.evaluate.data import read
 from whence.evaluate.engine import Bench, Plan
 from whence.evaluate.perturbed import Perturber
 from whence.inputs import Batch
+from whence.models import first_token_only
 from whence.perturb.scheduler import Runner
 from whence.progress import Counter
 from whence.registry import get_metric
@@ -66,7 +67,15 @@ def engine_table(settings: Settings) -> Table:
             for batch in batches:
                 explainer.model(**model_inputs(explainer.model, batch)).logits.cpu()
 
-    runs: Runs = {"bare forwards": bare, "evaluation": engine}
+    def bare_and_cut() -> None:
+        with first_token_only(explainer.model):
+            bare()
+
+    runs: Runs = {
+        "bare forwards": bare,
+        "bare forwards, as little of the last layer": bare_and_cut,
+        "evaluation": engine,
+    }
     found = measure(runs, settings, 3)
     title = f"`sentiment`, {texts} texts × {len(methods)} methods + 20 random draws × {len(names)} metrics, {settings.where()}"
     table = against(found, title, "bare forwards", {"evaluation": {"ratio": WANTED}})

@@ -79,6 +79,21 @@ def test_a_mean_over_tokens_never_qualifies(dtype: torch.dtype) -> None:
     assert not reads_first_token(silent)
 
 
+class Particular(BertForSequenceClassification):
+    """A classifier that cannot be tried on ids alone."""
+
+    def forward(self, input_ids: Tensor, *, token_type_ids: Tensor, **more: Any) -> SequenceClassifierOutput:  # type: ignore[override]
+        return super().forward(input_ids, token_type_ids=token_type_ids, **more)  # type: ignore[return-value]
+
+
+def test_a_model_that_cannot_be_tried_runs_whole() -> None:
+    model = Particular(architectures.model("bert").config).eval()
+    assert not reads_first_token(model)
+    assert whence.load(model, architectures.tokenizer(), task="classification").explain(
+        "a good film", method="occlusion"
+    ).scores.shape == (5,)
+
+
 def test_heads_that_read_every_token_do_not_qualify() -> None:
     for name in ("qa", "masked-lm", "causal-lm"):
         assert not reads_first_token(whence.load(name).model)

@@ -59,16 +59,18 @@ def survives(model: PreTrainedModel) -> bool:
     """Both tries on two rows of four tokens."""
     ids = torch.arange(8, device=model.device).reshape(2, 4) % vocab_size(model)
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    with untouched(model), torch.no_grad():
-        with poisoned(model):
-            whole = logits_of(model(**inputs))
-        if whole is None or not bool(torch.isfinite(whole).all()):
-            return False
-        try:
+    try:
+        with untouched(model), torch.no_grad():
+            with poisoned(model):
+                whole = logits_of(model(**inputs))
             with cut(model):
                 first = logits_of(model(**inputs))
-        except RuntimeError:  # the layer wants as many rows back as it gave
-            return False
+    except (
+        Exception
+    ):  # a layer that wants as many rows back as it gave, a model that wants more than ids: it runs whole
+        return False
+    if whole is None or not bool(torch.isfinite(whole).all()):
+        return False
     if first is None or first.shape != whole.shape:
         return False
     allowed = CLOSE.get(whole.dtype, CLOSE_HALF) * whole.abs().max()
