@@ -261,8 +261,9 @@ def page(
         chosen = {t: report.figures[t] for t in titles if t in report.figures}
         if chosen:
             lines += ["", f"## {group}", "", as_markdown(methods or report.rank(), chosen, report.better)]
-    if printed:
-        lines += ["## Beside the papers", "", *compared(report, printed)]
+    beside = compared(report, printed)
+    if beside:
+        lines += ["## Beside the papers", "", *beside]
     return "\n".join(lines) + "\n"
 
 

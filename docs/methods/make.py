@@ -30,6 +30,7 @@ FAITHFUL = ("comprehensiveness:paper", "sufficiency:paper", "hiding-auc:probabil
 # (page, what it was measured on, metrics)
 MEASURED = (
     ("sentiment", "`sentiment`, SST-2 dev", (*FAITHFUL, "kendall:scores")),
+    ("topics", "`topics`, AG News test", (*FAITHFUL, "kendall:scores")),
     ("nli", "`nli`, SNLI test", (*FAITHFUL, "kendall:scores")),
     ("qa", "`qa`, SQuAD 2 dev", ("precision-at-k:mask-lrp",)),
     ("robustness", "ten seeds, SST-2 dev", ("jaccard",)),

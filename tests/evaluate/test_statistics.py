@@ -72,3 +72,20 @@ def test_probability_of_being_best() -> None:
 def test_rounds_double_and_end_with_every_text() -> None:
     assert rounds(200, 40) == [12, 25, 50, 100, 200]
     assert rounds(10, 40)[-1] == 10
+
+
+def test_a_number_of_the_whole_corpus() -> None:
+    """Samples that are all shifted, as overlaps of resampled texts are; more methods than 1 / α samples could tell apart."""
+    generator = np.random.default_rng(0)
+    values = {f"m{i}": 0.3 + 0.02 * (i > 1) for i in range(20)} | {"m0": 0.1, "m1": 0.105}
+    samples = {name: value - 0.08 + generator.normal(0, 0.01, 200) for name, value in values.items()}
+    figures = statistics.compare_samples(values, samples, 500, "lower")
+    assert all(f.low < f.mean < f.high for f in figures.values())
+    assert figures["m0"].best
+    assert [name for name, f in figures.items() if f.tied] == ["m1"]
+    share = statistics.compare_samples(
+        {"a": 0.01, "b": 0.5}, {"a": np.linspace(0, 0.2, 9), "b": np.full(9, 0.4)}, 3, "lower"
+    )
+    assert share["a"].low == 0.0
+    alone = statistics.compare_samples({"a": 0.1, "b": 0.5}, {"a": np.full(9, 0.1), "b": np.full(9, 0.5)}, 1, "lower")
+    assert alone["b"].tied, "one text says nothing about others"
