@@ -89,7 +89,9 @@ class Particular(BertForSequenceClassification):
 
 
 def test_a_model_that_cannot_be_tried_runs_whole() -> None:
-    model = Particular(architectures.model("bert").config).eval()
+    shared = architectures.model("bert")
+    model = Particular(shared.config).eval()
+    model.load_state_dict(shared.state_dict())
     assert not reads_first_token(model)
     assert whence.load(model, architectures.tokenizer(), task="classification").explain(
         "a good film", method="occlusion"
@@ -122,6 +124,15 @@ def test_the_owner_s_hooks_see_all_rows() -> None:
     layers_of(model)[-1].output.register_forward_hook(lambda module, args, output: outputs.append(output.shape[1]))
     ex.explain("a good film", method=["occlusion", "gradient"])
     assert set(seen) == set(outputs) == {5}
+
+
+def test_who_listens_before_the_whole_model_runs_misses_nothing() -> None:
+    model = own_model()
+    whence.load(model, architectures.tokenizer()).explain("a good film", method="occlusion")
+    model.register_forward_pre_hook(lambda *_: None)
+    seen, _ = rows_seen(model)
+    whence.load(model, architectures.tokenizer()).explain("a good film", method="gradient-x-input")
+    assert set(seen) == {1}
 
 
 def test_hooks_are_gone_after_an_error() -> None:

@@ -186,3 +186,9 @@ def test_draining_does_not_wait_for_ever(held: Held) -> None:
     held.worker.drain(0.05)
     with pytest.raises(Unavailable, match="shutting down"):
         held.blocked.future.result(0)
+
+
+def test_who_runs_the_same_model_elsewhere_is_not_stopped(held: Held) -> None:
+    """A batch that nobody waits for any more, and that has not ended yet, is this worker's own affair."""
+    held.blocked.drop()
+    assert held.worker.explainer.predict("a good film").label

@@ -154,8 +154,10 @@ def run_jobs(explainer: Explainer, jobs: Sequence[Job]) -> list[Any]:
 
 @contextmanager
 def stopping_between_forwards(explainer: Explainer, check: Any) -> Iterator[None]:
-    """Call `check` before every forward of the model: what it raises ends long work (perturbations, paths) in between."""
-    handle = explainer.model.register_forward_pre_hook(lambda *_: check())
+    """Call `check` before every forward of the model in this thread: what it raises ends long work (perturbations, paths) in
+    between. Who runs the same model in another thread is not meant."""
+    own = threading.get_ident()
+    handle = explainer.model.register_forward_pre_hook(lambda *_: check() if threading.get_ident() == own else None)
     try:
         yield
     finally:
