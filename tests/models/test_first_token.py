@@ -126,15 +126,6 @@ def test_the_owner_s_hooks_see_all_rows() -> None:
     assert set(seen) == set(outputs) == {5}
 
 
-def test_who_listens_before_the_whole_model_runs_misses_nothing() -> None:
-    model = own_model()
-    whence.load(model, architectures.tokenizer()).explain("a good film", method="occlusion")
-    model.register_forward_pre_hook(lambda *_: None)
-    seen, _ = rows_seen(model)
-    whence.load(model, architectures.tokenizer()).explain("a good film", method="gradient-x-input")
-    assert set(seen) == {1}
-
-
 def test_hooks_are_gone_after_an_error() -> None:
     model = own_model()
     with pytest.raises(KeyboardInterrupt), first_token_only(model):

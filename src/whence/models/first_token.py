@@ -120,10 +120,5 @@ def removed_after(handle: Any) -> Iterator[None]:
 
 
 def hooked(model: nn.Module) -> bool:
-    """Whether anybody listens to a module of the model, and would see rows missing. Before the model as a whole runs, none is."""
-    return any(
-        getattr(module, name)
-        for module in model.modules()
-        for name in HOOKS
-        if not (module is model and name.startswith("_forward_pre_hooks"))
-    )
+    """Whether anybody listens to a module of the model, and would see rows missing."""
+    return any(getattr(module, name) for module in model.modules() for name in HOOKS)
