@@ -42,6 +42,7 @@ def tables(settings: Settings, company: Company) -> Iterator[Table]:
     for precision in precisions:
         yield ratios(settings.with_dtype(precision))
     yield from kernels.distance_tables(settings, *((2, 16) if settings.quick else DISTANCES))
+    yield kernels.rule_table(settings)
     yield evaluation(settings)
     for precision in precisions:
         yield path_throughput(settings.with_dtype(precision))

@@ -14,16 +14,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from unittest.mock import patch
 
 import torch
 
-from bench.measure import Runs, against, failing, measure, seconds_of
+from bench.measure import Run, Runs, against, failing, measure, seconds_of
 from bench.ours import shape_for
 from bench.peers import Company
 from bench.settings import Settings, multiplying
 from bench.shapes import Shape
 from bench.table import Row, Table
 from whence.methods import distances
+from whence.trace import rules
 
 SIZES = ((8, 128), (1, 512), (32, 512), (1, 2048))  # rows, tokens
 TOLERANCE = 1e-4
@@ -33,6 +35,7 @@ FASTER, NEAR = 0.2, 3.0  # at most a fifth of the blocked time; at most three fl
 def tables(settings: Settings, company: Company) -> Iterator[Table]:
     for rows, tokens in ((2, 16),) if settings.quick else SIZES:
         yield from distance_tables(settings, rows, tokens)
+    yield rule_table(settings)
 
 
 def distance_tables(settings: Settings, rows: int, tokens: int) -> Iterator[Table]:
@@ -61,6 +64,39 @@ def distance_tables(settings: Settings, rows: int, tokens: int) -> Iterator[Tabl
     highest = max(least, key=lambda row: row.seconds or 0.0).name
     wanted = {"fused": {"ratio": NEAR}} if settings.cuda else {}
     yield against([*least, *(replace(row) for row in rows_found)], title.format("against the floor"), highest, wanted)
+
+
+def rule_table(settings: Settings) -> Table:
+    """The linear rule of deep-taylor at a feed-forward layer, and its elementwise parts alone: fused against torch's operations."""
+    shape = shape_for(settings)
+    rows, wide = (32, 4 * shape.features) if settings.quick else (256 * 128, 4 * shape.features)
+    torch.manual_seed(0)
+    x, r = (torch.randn(rows, n, device=settings.device) for n in (shape.features, wide))
+    weight, bias = torch.randn(wide, shape.features, device=settings.device), torch.randn(wide, device=settings.device)
+    z, weights = torch.nn.functional.linear(x, weight, bias), rules.Weights()
+    cases: dict[str, Run] = {
+        "linear rule": lambda: rules.linear_common(x, weight, z, bias, r, weights),
+        "its shares": lambda: rules.shares(r, z.abs(), z, bias),
+        "stabilised division": lambda: rules.safe_divide(r, z),
+    }
+    runs: dict[str, Run] = {}
+    for name, run in cases.items():
+        runs |= {f"{name}, torch": partial(without_fusing, run)} | ({f"{name}, fused": run} if settings.cuda else {})
+    with multiplying("float32"):
+        found = measure(runs, settings, 5)
+        for row in found:
+            if row.name.endswith("fused"):
+                with failing(row):
+                    run = cases[row.name.removesuffix(", fused")]
+                    reference = without_fusing(run)
+                    row.difference = float((run() - reference).abs().max() / reference.abs().max())
+                    row.wanted = {"difference": TOLERANCE}
+    return Table(f"Deep-taylor rules, {rows} × {shape.features} → {wide}, {settings.where()}", found)
+
+
+def without_fusing(run: Run) -> torch.Tensor:
+    with patch.object(rules, "fusible", lambda *_: False):
+        return run()  # type: ignore[return-value]
 
 
 def fused(a: torch.Tensor, u: torch.Tensor, goal: torch.Tensor) -> torch.Tensor:

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from whence.engine import Engine, check_attention_fits
+from whence.engine import Engine, check_attention_fits, free_memory
 from whence.errors import InputError, NotSupported
 from whence.explanation import Explanation
 from whence.generation import Generation, write_on
@@ -21,7 +21,7 @@ from whence.heads.mask import as_mask
 from whence.inputs import Encoded, is_single, pack
 from whence.models import lock_of, reads_forward, uses_attention_interface, vocab_size
 from whence.models.lm_head import LMHead, check_head, head_of_model, head_of_module
-from whence.parts import add_part, to_parts, without_future
+from whence.parts import Made, dealt_out, without_future
 from whence.passes import ForwardPass, Plan, forward_passes, plan_methods, traced
 from whence.paths import run_paths
 from whence.perturb import run_perturbations
@@ -31,7 +31,8 @@ from whence.tasks import Ask, Prediction, Scalar, Target, Task
 from whence.trace import Recording, record
 
 BATCH_TOKENS = 8192
-ATTENTION_BYTES = 1 << 30  # how much attention, gradients included, one batch may hold at a time
+ATTENTION_BYTES = 1 << 30  # how much attention, gradients included, one batch may hold at a time …
+ATTENTION_SHARE = 1 / 16  # … or on a GPU this share of the memory that is free, if it is more
 
 DEFAULT_METHOD = "attnlrp"
 FALLBACK_METHOD = "gae"  # runs wherever attention can be seen
@@ -295,12 +296,11 @@ class Explainer:
         def run(part: Sequence[Encoded], numbers: Sequence[int]) -> list[tuple[Answered, dict[str, list[Part]]]]:
             own = [asks[i] for i in numbers]
             answered: list[Answered] | None = None
-            results: list[dict[str, list[Part]]] = [{} for _ in part]
+            made: list[Made] = []
             for one in passes or [ForwardPass({}, None)]:
-                answered, parts = self._trace_batch(part, own, one, answered)
-                for result, found in zip(results, parts, strict=True):
-                    result |= found
-            return list(zip(answered or [], results, strict=True))
+                answered, more = self._trace_batch(part, own, one, answered)
+                made += more
+            return list(zip(answered or [], dealt_out(made, part, self.model.dtype), strict=True))
 
         check_attention_fits(self._attention_bytes(plan), max(map(len, rows), default=0), self.device)
         found = self.each(rows, run, batch_tokens, self.max_pairs(plan), progress)
@@ -320,10 +320,12 @@ class Explainer:
 
     def _trace_batch(
         self, rows: Sequence[Encoded], asks: Sequence[Ask], planned: ForwardPass, answered: list[Answered] | None
-    ) -> tuple[list[Answered], list[dict[str, list[Part]]]]:
-        """Every method of one pass on one batch: one forward, and one backward per scalar, relevance and term."""
-        plan = planned.plan
-        results: list[dict[str, list[Part]]] = [{name: [] for name in plan} for _ in rows]
+    ) -> tuple[list[Answered], list[Made]]:
+        """Every method of one pass on one batch: one forward, and one backward per scalar, relevance and term.
+
+        Attributions stay on the device: a GPU that is asked for numbers makes everybody wait until it has them.
+        """
+        plan, made = planned.plan, []
         heads = {o.get("lm_head"): self.lm_head(o.get("lm_head")) for m, o in plan.values() if "lm-head" in m.needs(o)}
         dtype = planned.dtype(self.model.dtype)
         batch = self.engine.collate(rows)
@@ -335,12 +337,9 @@ class Explainer:
                 now = [own[min(turn, len(own) - 1)] for own in terms]
                 scalar = Scalar.stack([term for _, term in now], self.device)
                 traces = planned.traces(recording, scalar, last=turn == turns - 1)
-                for name, (method, options) in plan.items():
-                    parts = to_parts(method(traces[name], **options), name, rows, self.model.dtype)
-                    for i, part in enumerate(parts):
-                        if turn < len(terms[i]):
-                            add_part(results[i][name], now[i][0], part)
-        return answered, results
+                of_target = [k if turn < len(own) else None for (k, _), own in zip(now, terms, strict=True)]
+                made += [Made(name, method(traces[name], **o), of_target) for name, (method, o) in plan.items()]
+        return answered, made
 
     def _answer(self, rows: Sequence[Encoded], asks: Sequence[Ask], recording: Recording) -> list[Answered]:
         """Targets resolved by what the model says, with their probabilities."""
@@ -365,12 +364,13 @@ class Explainer:
         """One per target."""
         if self._forward_only:
             parts = [without_future(p, t) for p, t in zip(parts, answered.targets, strict=True)]
+        special = np.array(row.special)
         return [
             Explanation(
                 tokens=row.tokens,
                 input_ids=row.input_ids,
                 scores=part.scores,
-                special=np.array(row.special),
+                special=special.copy(),
                 offsets=row.offsets,
                 word_ids=row.word_ids,
                 segments=row.segments,
@@ -450,7 +450,10 @@ class Explainer:
     def max_pairs(self, plan: Plan) -> int | None:
         """How many (query, key) pairs of a batch fit into the attention budget; None if nobody looks at attention."""
         per_pair = self._attention_bytes(plan)
-        return ATTENTION_BYTES // per_pair if per_pair else None
+        if not per_pair:
+            return None
+        free = free_memory(self.device) if self.device.type == "cuda" else None
+        return max(ATTENTION_BYTES, int(ATTENTION_SHARE * (free or 0))) // per_pair
 
 
 def per_input(asked: Mapping[str, Any], count: int, single: bool) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,22 +20,21 @@ def to_parts(attribution: Attribution, name: str, rows: Sequence[Encoded], dtype
     kind = np.float64 if dtype == torch.float64 else np.float32
     scores = attribution.scores.detach().to("cpu", torch.float64).numpy()
     layers = None if attribution.layers is None else attribution.layers.detach().to("cpu", torch.float64).numpy()
-    parts = []
-    for i, row in enumerate(rows):
-        n = len(row)
-        if not np.isfinite(scores[i, :n]).all():
-            raise ModelError(
-                f"{name} gave scores that are not finite numbers for {' '.join(row.tokens[:8])!r}; try dtype='float64'."
-            )
-        parts.append(
-            Part(
-                scores[i, :n].astype(kind),
-                None if layers is None else layers[i, :, :n].astype(kind),
-                {k: v[i] if isinstance(v, list) else v for k, v in attribution.options.items()},
-                cut_matrices(attribution.matrices, i, n, kind),
-            )
+    if not np.isfinite(scores).all():
+        for i, row in enumerate(rows):
+            if not np.isfinite(scores[i, : len(row)]).all():
+                raise ModelError(
+                    f"{name} gave scores that are not finite numbers for {' '.join(row.tokens[:8])!r}; try dtype='float64'."
+                )
+    return [
+        Part(
+            scores[i, : len(row)].astype(kind),
+            None if layers is None else layers[i, :, : len(row)].astype(kind),
+            {k: v[i] if isinstance(v, list) else v for k, v in attribution.options.items()},
+            cut_matrices(attribution.matrices, i, len(row), kind),
         )
-    return parts
+        for i, row in enumerate(rows)
+    ]
 
 
 def cut_matrices(
@@ -49,12 +48,29 @@ def cut_matrices(
     }
 
 
-def add_part(parts: list[Part], target: int, part: Part) -> None:
-    """The next term's part: of a new target, or added to what the same target's earlier terms gave."""
-    if target == len(parts):
-        parts.append(part)
-    else:
-        parts[target] = parts[target] + part
+@dataclass(frozen=True)
+class Made:
+    """What one method made of a batch for one term of every row's targets."""
+
+    name: str
+    attribution: Attribution
+    of_target: Sequence[int | None]  # (b,) which of its row's targets the term is of; None: the row has no such term
+
+
+def dealt_out(made: Sequence[Made], rows: Sequence[Encoded], dtype: torch.dtype) -> list[dict[str, list[Part]]]:
+    """Each row's parts by method, one per target; the terms of one target add up."""
+    found: list[dict[str, list[Part]]] = [{} for _ in rows]
+    for one in made:
+        parts = to_parts(one.attribution, one.name, rows, dtype)
+        for own, target, part in zip(found, one.of_target, parts, strict=True):
+            if target is None:
+                continue
+            there = own.setdefault(one.name, [])
+            if target == len(there):
+                there.append(part)
+            else:
+                there[target] = there[target] + part
+    return found
 
 
 def without_future(part: Part, target: Target) -> Part:

@@ -262,7 +262,7 @@ class Metric:
     _grid: Callable[..., Sequence[float]] | None = None
     preset: str | None = None
 
-    @property
+    @cached_property
     def title(self) -> str:
         """The name as it is asked for: `aopc:attcat`, or `aopc` for the first preset."""
         return self.name if self.preset is None else f"{self.name}:{self.preset}"
@@ -282,6 +282,16 @@ class Metric:
     @property
     def summary(self) -> str:
         return (inspect.getdoc(self.function) or "").split("\n")[0]
+
+    @cached_property
+    def rows_key(self) -> tuple[Any, ...]:
+        """Metrics with the same key want the same rows of every case: the function, and the options that it reads."""
+        if self._rows is None:
+            return ()
+        read = inspect.signature(self._rows).parameters.values()
+        everything = any(p.kind is p.VAR_KEYWORD and p.name != "_" for p in read)
+        names = self.options if everything else [p.name for p in read if p.name in self.options]
+        return (self._rows, tuple((name, repr(self.options[name])) for name in names))
 
     def rows(self, case: Any) -> Any:
         """The perturbed rows (`whence.metrics.Steps`) that the metric wants of a case; None leaves the case out."""

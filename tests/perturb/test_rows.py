@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -46,7 +48,7 @@ def test_replace_hide_and_delete() -> None:
 
 def test_deleting_moves_the_places_and_closes_up_the_positions() -> None:
     base = pair()
-    row = Encoded(**{**base.__dict__, "places": (4, 6), "position_ids": tuple(range(2, 10))})
+    row = dataclasses.replace(base, places=(4, 6), position_ids=tuple(range(2, 10)))
     rows = delete(row, np.concatenate([kept(0, 1, 4, 5, 6, 7), kept(0, 5, 6, 7)]))
     assert rows.places.tolist() == [[2, 4], [0, 2]]  # 4 itself is gone in the second
     assert rows.positions is not None
@@ -74,10 +76,10 @@ def test_join_and_padding() -> None:
 
 def test_keys_tell_rows_apart_by_everything_the_model_sees() -> None:
     row = pair()
-    mask = Encoded(**{**row.__dict__, "attention_mask": (1, 1, 0, 1, 1, 1, 1, 1)})
-    types = Encoded(**{**row.__dict__, "token_type_ids": (0,) * 8})
-    places = Encoded(**{**row.__dict__, "places": (3,)})
-    positions = Encoded(**{**row.__dict__, "position_ids": tuple(range(1, 9))})
+    mask = dataclasses.replace(row, attention_mask=(1, 1, 0, 1, 1, 1, 1, 1))
+    types = dataclasses.replace(row, token_type_ids=(0,) * 8)
+    places = dataclasses.replace(row, places=(3,))
+    positions = dataclasses.replace(row, position_ids=tuple(range(1, 9)))
     assert len(set(Rows.of([row, mask, types, places, positions, row]).keys())) == 5
 
 
@@ -89,7 +91,7 @@ def test_units() -> None:
     assert units_of(row, "word", 1).of_token.tolist() == [-1, -1, -1, -1, -1, -1, 0, -1]
     assert words.tokens_kept(np.array([[True, False, True, False]])).tolist() == [[1, 1, 0, 0, 1, 1, 0, 1]]
     assert words.to_tokens(np.array([1.0, 2.0, 3.0, 4.0])).tolist() == [0, 1, 1, 1, 3, 0, 4, 0]
-    fixed = Encoded(**{**row.__dict__, "fixed": (1,)})
+    fixed = dataclasses.replace(row, fixed=(1,))
     assert units_of(fixed).of_token.tolist() == [-1, -1, 0, 1, 2, -1, 3, -1]
     with pytest.raises(whence.InputError, match="single text"):
         units_of(encoder().encode(["dull"])[0], segment=1)

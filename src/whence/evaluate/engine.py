@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 BASELINE = "random"
 DRAWS = 20  # of the random baseline, as in Decoded saliency §4.1
 CHUNK = {"cpu": 16}  # texts that are explained, perturbed and kept together
-LARGE_CHUNK = 64  # on other devices
+LARGE_CHUNK = 256  # on other devices
 
 
 @dataclass(frozen=True)
@@ -200,16 +200,22 @@ class Bench:
             raise NotSupported(
                 f"erasure metrics ({erasing[0].name}, …) measure classifiers; this is {self.explainer.task}."
             )
+        alike: dict[tuple[Any, ...], list[Metric]] = {}  # metrics that want the same rows
+        for metric in erasing:
+            alike.setdefault(metric.rows_key, []).append(metric)
         wanted = []
         for i, row in enumerate(rows):
             target = next(iter(cases.values()))[i][0].target
             wanted.append(Wanted(row, Term((0,), (target,), (0,))))
             for name, own in cases.items():
                 for turn, case in enumerate(own[i]):
-                    for metric in erasing:
-                        steps = metric.rows(case)
+                    for first, *others in alike.values():
+                        steps = first.rows(case)
                         if steps is not None:
-                            keys[name, i, turn, metric.title] = wanted[i].ask(steps)
+                            key = keys[name, i, turn, first.title] = wanted[i].ask(steps)
+                            for metric in others:
+                                keys[name, i, turn, metric.title] = key
+                            wanted[i].asked += len(others) * len(steps.counts)
         return wanted, keys
 
     def collect(self, cases: dict[str, list[list[Case]]], replies: Sequence[Replies], keys: Keys) -> Results:
@@ -233,10 +239,11 @@ class Bench:
                         elif not metric.perturbs and measurable(metric, case):
                             found.append(as_measured(metric(case)))
                     if found:
-                        values[k, i] = np.mean([m.value for m in found])
+                        values[k, i] = np.mean([m.value for m in found]) if len(found) > 1 else found[0].value
                         weights[i] = found[0].weight
-                        if curves is not None:
-                            curves[k, i] = np.mean([m.curve for m in found if m.curve is not None], axis=0)
+                        lines = [m.curve for m in found if m.curve is not None]
+                        if curves is not None and lines:
+                            curves[k, i] = np.mean(lines, axis=0) if len(lines) > 1 else lines[0]
             results.values[metric.title], results.weights[metric.title] = values, weights
             if curves is not None:
                 results.curves[metric.title] = curves

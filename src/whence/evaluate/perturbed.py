@@ -31,6 +31,38 @@ DONE = {
     "unk": "unk",
 }
 KEPT_FIRST = ("keep", "reveal")
+LAST = np.iinfo(np.int64).max  # the rank of a token that a ranking leaves out
+
+
+@dataclass
+class Book:
+    """Rankings of one text with counts of their first tokens, put down once each; made into tables all at once."""
+
+    ranks: list[Ints] = field(default_factory=list)  # (n,) each: a token's place in the ranking
+    counts: list[tuple[int, ...]] = field(default_factory=list)
+    kept_first: list[bool] = field(default_factory=list)
+    known: dict[tuple[bool, tuple[int, ...], bytes], tuple[int, int]] = field(default_factory=dict)
+    length: int = 0
+
+    def put(self, steps: Steps, n: int) -> tuple[int, int]:
+        """The numbers [start, end) of the steps; those of a ranking that is known are shared."""
+        kept_first = steps.action in KEPT_FIRST
+        key = (kept_first, steps.counts, steps.order.tobytes())
+        if key not in self.known:
+            rank = np.full(n, LAST)
+            rank[steps.order] = np.arange(len(steps.order))
+            self.ranks.append(rank)
+            self.counts.append(steps.counts)
+            self.kept_first.append(kept_first)
+            self.known[key] = (self.length, self.length + len(steps.counts))
+            self.length += len(steps.counts)
+        return self.known[key]
+
+    def keep(self, fixed: Bools) -> Bools:
+        """What each step keeps; fixed (n,) tokens are never lost. (steps, n)"""
+        owner = np.repeat(np.arange(len(self.counts)), [len(c) for c in self.counts])
+        first = np.stack(self.ranks)[owner] < np.concatenate(self.counts)[:, None]
+        return np.where(np.array(self.kept_first)[owner, None], first | fixed, ~first)
 
 
 @dataclass
@@ -39,32 +71,22 @@ class Wanted:
 
     row: Encoded
     term: Term
-    _keeps: dict[str, list[Bools]] = field(default_factory=dict)  # what is done → tables (steps, n)
-    _asked: int = 0
+    asked: int = 0
+    _books: dict[str, Book] = field(default_factory=dict)  # by what is done
 
     def ask(self, steps: Steps) -> tuple[str, int, int]:
         """Put down one metric's steps; what to look the answers up by."""
         done = DONE[steps.action]
-        rank = np.full(len(self.row), np.iinfo(np.int64).max)
-        rank[steps.order] = np.arange(len(steps.order))
-        first = rank < np.array(steps.counts)[:, None]  # (steps, n)
-        if steps.action in KEPT_FIRST:
-            first |= ~np.isin(np.arange(len(self.row)), self.row.free)
-        tables = self._keeps.setdefault(done, [])
-        start = sum(len(t) for t in tables)
-        tables.append(first if steps.action in KEPT_FIRST else ~first)
-        self._asked += len(steps.counts)
-        return done, start, start + len(steps.counts)
-
-    @property
-    def asked(self) -> int:
-        return self._asked
+        self.asked += len(steps.counts)
+        return done, *self._books.setdefault(done, Book()).put(steps, len(self.row))
 
     def distinct(self) -> dict[str, tuple[Bools, Ints]]:
         """What is done → the distinct tables (k, n), and for every asked row which of them it is."""
+        fixed = np.ones(len(self.row), bool)
+        fixed[list(self.row.free)] = False
         found = {}
-        for done, tables in self._keeps.items():
-            keep = np.concatenate(tables)
+        for done, book in self._books.items():
+            keep = book.keep(fixed)
             packed = np.packbits(keep, axis=1)
             _, first, inverse = np.unique(
                 packed.view(f"V{packed.shape[1]}").ravel(), return_index=True, return_inverse=True
@@ -114,10 +136,14 @@ class Perturber:
                 inverses[-1][done] = inverse
         replies = [Replies(inverse) for inverse in inverses]
         for parts in batches.values():
-            terms = [wanted[number].term for number, _, rows in parts for _ in range(len(rows))]
-            joined = Rows.join([rows for _, _, rows in parts])
             values = score_rows(
-                self.engine, joined, terms, batch_tokens=self.batch_tokens, progress=counter, label="evaluating"
+                self.engine,
+                Rows.join([rows for _, _, rows in parts]),
+                [wanted[number].term for number, _, _ in parts],
+                repeats=[len(rows) for _, _, rows in parts],
+                batch_tokens=self.batch_tokens,
+                progress=counter,
+                label="evaluating",
             )
             if values.log_probability is None:
                 raise NotSupported(
@@ -137,14 +163,20 @@ class Replies:
 
     inverse: dict[str, Ints]
     _found: dict[str, tuple[NDArray[np.float64], Ints]] = field(default_factory=dict)
+    _made: dict[tuple[str, int, int], Answers] = field(default_factory=dict)
 
     def put(self, done: str, log_probability: NDArray[np.float64], predicted: Ints) -> None:
         self._found[done] = (log_probability, predicted)
 
     def answers(self, done: str, start: int, end: int) -> Answers:
-        (original,), (choice,) = self._found["original"]
-        at = self.inverse[done][start:end]
-        return Answers(float(original), int(choice), self._found[done][0][at], self._found[done][1][at])
+        """Metrics that asked for the same rows share one object, and what it works out."""
+        key = (done, start, end)
+        if key not in self._made:
+            (original,), (choice,) = self._found["original"]
+            at = self.inverse[done][start:end]
+            found = self._found[done]
+            self._made[key] = Answers(float(original), int(choice), found[0][at], found[1][at])
+        return self._made[key]
 
 
 def closed_up(row: Encoded, keep: Bools, start: int) -> Rows:

@@ -17,7 +17,7 @@ from whence.evaluate import statistics
 from whence.evaluate.engine import BASELINE, Plan, Results
 from whence.evaluate.statistics import Figure
 from whence.evaluate.tables import as_csv, as_latex, as_markdown, cell, csv_text
-from whence.metrics import Case
+from whence.metrics.overlap import Corpus
 from whence.provenance import write_whole
 from whence.registry import Metric
 from whence.render.curves import Curve, curves_figure
@@ -232,7 +232,7 @@ def over_corpus(metric: Metric, plan: Plan, results: Results) -> tuple[dict[str,
     curves: dict[str, tuple[float, ...]] = {}
     for name in plan.names:
         turns = plan.draws if name == BASELINE else 1
-        sets: list[list[Case]] = [results.cases[name][turn::turns] for turn in range(turns)]
+        sets = [Corpus(results.cases[name][turn::turns]) for turn in range(turns)]
         measured = [metric(cases, np.ones(n)) for cases in sets]
         found[name] = float(np.mean([m.value for m in measured]))
         curves[name] = tuple(np.mean([m.curve for m in measured], axis=0).tolist())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,9 +31,12 @@ class Figure:
     tied: bool = False  # not significantly different from the best
 
 
+@lru_cache(maxsize=4)
 def resamples(n: int, seed: int, count: int = RESAMPLES) -> Floats:
-    """How often each text is drawn in each bootstrap sample. (count, n)"""
-    return np.random.default_rng([seed, n]).multinomial(n, np.full(n, 1 / n), size=count).astype(np.float64)
+    """How often each text is drawn in each bootstrap sample, the same for all metrics. (count, n)"""
+    drawn = np.random.default_rng([seed, n]).multinomial(n, np.full(n, 1 / n), size=count).astype(np.float64)
+    drawn.flags.writeable = False
+    return drawn
 
 
 def bootstrap(values: Floats, weights: Floats, draws: Floats) -> Floats:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from whence.inputs.encode import Encoded
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -46,8 +53,17 @@ def pack(
     >>> pack([3, 9, 4, 10], batch_tokens=20, max_padding=0.05)
     [[3, 1], [2], [0]]
     """
-    order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
+    order = np.argsort(-np.asarray(lengths, np.int64), kind="stable").tolist()
     groups: list[list[int]] = []
+    if max_padding >= 1:  # how many go together follows from the longest alone
+        start = 0
+        while start < len(order):
+            longest = max(1, lengths[order[start]])
+            fit = min(max_rows, batch_tokens // longest)
+            fit = fit if max_pairs is None else min(fit, max_pairs // longest**2)
+            groups.append(order[start : start + max(1, fit)])
+            start += len(groups[-1])
+        return groups
     real = 0  # tokens of the last group that are not padding
     for i in order:
         longest = lengths[groups[-1][0]] if groups else 0
@@ -72,25 +88,52 @@ def unused_id(rows: Sequence[Encoded]) -> int:
 def collate(rows: Sequence[Encoded], pad_id: int | None, device: torch.device, width: int | None = None) -> Batch:
     """Pad rows on the right to the longest (or to `width`)."""
     pad = unused_id(rows) if pad_id is None else pad_id
-    longest = max(max(len(row) for row in rows), width or 0)
+    lengths = np.array([len(row) for row in rows])
+    longest = max(int(lengths.max()), width or 0)
+    valid = np.arange(longest) < lengths[:, None]  # (b, longest)
 
-    def fill(values: Sequence[Sequence[int]], value: int) -> Tensor:
-        return torch.tensor([[*v, *[value] * (longest - len(v))] for v in values], device=device)
+    def fill(values: Sequence[Sequence[int]], value: int) -> Ints:
+        table = np.full(valid.shape, value)
+        table[valid] = np.fromiter(itertools.chain.from_iterable(values), np.int64, int(lengths.sum()))
+        return table
 
-    types = None
-    if any(row.token_type_ids is not None for row in rows):
-        types = fill([row.token_type_ids or [0] * len(row) for row in rows], 0)
-    positions = None
-    if any(row.position_ids is not None for row in rows):
-        positions = fill([row.position_ids or range(len(row)) for row in rows], 0)
+    def given(name: str, otherwise: Callable[[Encoded], Sequence[int]]) -> Ints | None:
+        if all(getattr(row, name) is None for row in rows):
+            return None
+        return fill([otherwise(row) if (own := getattr(row, name)) is None else own for row in rows], 0)
+
+    mask = given("attention_mask", lambda row: [1] * len(row))
+    tables = {
+        "input_ids": fill([row.input_ids for row in rows], pad),
+        "attention_mask": valid if mask is None else mask,
+        "valid": valid,
+        "token_type_ids": given("token_type_ids", lambda row: [0] * len(row)),
+        "position_ids": given("position_ids", lambda row: range(len(row))),
+    }
     most = max(len(row.places) for row in rows)
+    places = np.array([[*row.places, *[0] * (most - len(row.places))] for row in rows], np.int64)
+    return to_batch(tables, places, pad, bool((lengths < longest).any()), device)
+
+
+def to_batch(
+    tables: Mapping[str, Ints | Bools | None], places: Ints, pad_id: int, padded: bool, device: torch.device
+) -> Batch:
+    """Tables (batch, token) by the names of `Batch`, brought to the device by one copy."""
+    there = {name: table for name, table in tables.items() if table is not None}
+    brought = dict(zip(there, to_device(np.stack(list(there.values())).astype(np.int64), device), strict=True))
     return Batch(
-        input_ids=fill([row.input_ids for row in rows], pad),
-        attention_mask=fill([row.attention_mask or [1] * len(row) for row in rows], 0),
-        valid=fill([[1] * len(row) for row in rows], 0).bool(),
-        token_type_ids=types,
-        pad_id=pad,
-        places=torch.tensor([[*row.places, *[0] * (most - len(row.places))] for row in rows], device=device).long(),
-        position_ids=positions,
-        padded=any(len(row) < longest for row in rows),
+        input_ids=brought["input_ids"],
+        attention_mask=brought["attention_mask"],
+        valid=brought["valid"].bool(),
+        token_type_ids=brought.get("token_type_ids"),
+        pad_id=pad_id,
+        places=to_device(places, device),
+        position_ids=brought.get("position_ids"),
+        padded=padded,
     )
+
+
+def to_device(array: NDArray[Any], device: torch.device) -> Tensor:
+    """On a GPU from pinned memory, so that the copy waits for nobody."""
+    tensor = torch.from_numpy(array)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)

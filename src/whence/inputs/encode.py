@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from string import punctuation
 from typing import Any, TypeAlias
 
@@ -17,6 +20,7 @@ Input: TypeAlias = str | tuple[str, str] | Mapping[str, Any]
 ROW_KEYS = ("input_ids", "token_type_ids", "attention_mask")
 PER_TOKEN = ("input_ids", "tokens", "special", "offsets", "word_ids", "segments")
 SOMETIMES = ("token_type_ids", "attention_mask", "position_ids")
+MARK = re.compile("##|Ġ|▁")  # how tokenizers mark the pieces of words
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,7 @@ class Encoded:
     def __len__(self) -> int:
         return len(self.input_ids)
 
-    @property
+    @cached_property
     def free(self) -> tuple[int, ...]:
         """The positions that a perturbation may touch."""
         return tuple(i for i, special in enumerate(self.special) if not special and i not in self.fixed)
@@ -133,7 +137,7 @@ class Encoder:
                 )
             encoding = tokenizer(text, pair, truncation=True, max_length=self.max_length, **options)
         ids = tuple(int(i) for i in encoding["input_ids"])
-        special = tuple(i in self.special_ids for i in ids)
+        special = tuple(map(self.special_ids.__contains__, ids))
         if all(special):
             what = "is empty" if not text.strip() and not (pair or "").strip() else "has no token the model can read"
             raise InputError(f"{at}the text {what}: there is nothing to explain; give at least one word.")
@@ -172,9 +176,9 @@ class Encoder:
         for key, values in given.items():
             if len(values) != len(ids):
                 raise InputError(f"{at}'{key}' has {len(values)} entries for {len(ids)} input_ids.")
-        bad = [i for i in ids if not 0 <= i < self.vocab_size]
-        if bad:
-            raise InputError(f"{at}token id {bad[0]} is outside the model's vocabulary of {self.vocab_size}.")
+        if min(ids) < 0 or max(ids) >= self.vocab_size:
+            bad = next(i for i in ids if not 0 <= i < self.vocab_size)
+            raise InputError(f"{at}token id {bad} is outside the model's vocabulary of {self.vocab_size}.")
         if len(ids) > self.max_length:
             raise InputError(
                 f"{at}{len(ids)} tokens, but the model reads at most {self.max_length}; whence never cuts rows that are "
@@ -192,18 +196,16 @@ class Encoder:
         self, ids: tuple[int, ...], types: tuple[int, ...] | None = None, mask: tuple[int, ...] | None = None
     ) -> Encoded:
         """A row of ids that are known to be good."""
-        special = tuple(i in self.special_ids for i in ids)
-        if self.tokenizer is not None:
-            tokens = tuple(str(t) for t in self.tokenizer.convert_ids_to_tokens(list(ids)))
-        else:
-            tokens = tuple(str(i) for i in ids)
+        special = tuple(map(self.special_ids.__contains__, ids))
+        named = ids if self.tokenizer is None else self.tokenizer.convert_ids_to_tokens(list(ids))
+        tokens = tuple(map(str, named))
         return Encoded(
             input_ids=ids,
             tokens=tokens,
             special=special,
-            offsets=tuple((0, 0) for _ in ids),
+            offsets=((0, 0),) * len(ids),
             word_ids=words_from_pieces(tokens, special),
-            segments=tuple(None if s else (t if types else 0) for s, t in zip(special, types or ids, strict=True)),
+            segments=tuple([None if s else t for s, t in zip(special, types or (0,) * len(ids), strict=True)]),
             token_type_ids=types,
             attention_mask=mask,
         )
@@ -242,7 +244,7 @@ def int_tuple(values: Any, key: str, at: str) -> tuple[int, ...]:
     values = values.tolist() if hasattr(values, "tolist") else values
     if not isinstance(values, Sequence) or isinstance(values, str):
         raise InputError(f"{at}'{key}' must be a list of whole numbers, got {type(values).__name__}.")
-    if any(isinstance(v, bool) or not isinstance(v, int) for v in values):
+    if any(kind is bool or not issubclass(kind, int) for kind in set(map(type, values))):
         raise InputError(
             f"{at}'{key}' must be one flat list of whole numbers; give several rows as a list of mappings."
         )
@@ -271,6 +273,9 @@ def words_from_pieces(tokens: Sequence[str], special: Sequence[bool]) -> tuple[i
     >>> words_from_pieces(["Ġun", "seen", ".", '"'], [False] * 4)
     (0, 0, 1, 1)
     """
+    if not any(map(MARK.match, tokens)):  # no marks: every token is a word
+        count = itertools.count()
+        return tuple([None if is_special else next(count) for is_special in special])
     marked = any(t.startswith(("Ġ", "▁")) for t in tokens)
     numbers: list[int | None] = []
     word, last = -1, ""  # the piece before, if a word can go on from it

@@ -11,13 +11,13 @@ U_h[j] = v_j^h W_O^h has already been centred and scaled by γ (`Parts`).
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache
 
 import torch
 from torch import Tensor
+
+from whence.trace.fused import fusible
 
 VECTOR_BYTES = 64 << 20  # U of the rows worked on at once; one row of 512 tokens of BERT-base takes 19 MB
 CACHE_BYTES = 4 << 20  # an ℓ1 block, which stays in the processor's cache while it is reduced
@@ -122,16 +122,11 @@ def l2_distances(parts: Parts, vectors: Tensor, goal: Tensor) -> Tensor:
 
 def l1_distances(attention: Tensor, vectors: Tensor, goal: Tensor) -> Tensor:
     """‖goal_i − Σ_h A_h[i, j] U_h[j]‖₁: (b, n, n); fused on CUDA where Triton is there, in blocks elsewhere."""
-    if goal.is_cuda and goal.dtype == torch.float32 and has_triton():
+    if fusible(goal):
         from whence.methods.mixing_triton import l1_fused
 
         return l1_fused(attention, vectors, goal)
     return l1_blocked(attention, vectors, goal)
-
-
-@cache
-def has_triton() -> bool:
-    return importlib.util.find_spec("triton") is not None
 
 
 def l1_blocked(attention: Tensor, vectors: Tensor, goal: Tensor) -> Tensor:

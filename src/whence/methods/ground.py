@@ -13,6 +13,7 @@ from numpy.random import Generator
 from torch import Tensor
 
 from whence.errors import InputError, NotSupported, UnknownName
+from whence.inputs import to_device
 
 FIXED = ("mask", "pad", "zero")  # baselines that do not depend on chance
 
@@ -61,7 +62,7 @@ class Here:
 
     def per_point(self, values: Iterable[float]) -> Tensor:
         """One number per point, shaped to multiply embeddings: (b, 1, 1)."""
-        return torch.tensor(list(values), dtype=self.x.dtype, device=self.x.device)[:, None, None]
+        return to_device(np.array(list(values), np.float64), self.x.device).to(self.x.dtype)[:, None, None]
 
     def chance(self, seed: int) -> list[Generator]:
         """A generator for each point, the same wherever the row and its point are computed."""
@@ -83,12 +84,14 @@ class Here:
 
     def noise(self, sigma: float, chance: Sequence[Generator]) -> Tensor:
         """Normal noise with deviation sigma × (max − min of the row's own embeddings); none on padding. (b, n, d)"""
-        found = torch.zeros_like(self.x)
+        drawn = np.zeros(tuple(self.x.shape))
         for row, (random, ids) in enumerate(zip(chance, self.ids, strict=True)):
-            own = self.x[row, : len(ids)]
-            drawn = torch.from_numpy(random.standard_normal(own.shape)).to(own)
-            found[row, : len(ids)] = drawn * (sigma * (own.max() - own.min()))
-        return found
+            drawn[row, : len(ids)] = random.standard_normal((len(ids), self.x.shape[-1]))
+        lengths = np.array([len(ids) for ids in self.ids])
+        padding = to_device(np.arange(self.x.shape[1]) >= lengths[:, None], self.x.device)[:, :, None]
+        highest = self.x.masked_fill(padding, -torch.inf).amax((1, 2), keepdim=True)
+        lowest = self.x.masked_fill(padding, torch.inf).amin((1, 2), keepdim=True)
+        return to_device(drawn, self.x.device).to(self.x.dtype) * (sigma * (highest - lowest))
 
 
 def check_count(name: str, value: Any) -> int:

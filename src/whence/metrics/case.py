@@ -8,9 +8,8 @@ number of methods and metrics asked for it, and hands the answers back.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -59,6 +58,12 @@ class Case:
         """
         return self.free[falling(self.scores[self.free])]
 
+    @cached_property
+    def released_order(self) -> Ints:
+        """All tokens but the one that ranks last, special ones left out, as the released loops took them (`released_falling`)."""
+        ranked = released_falling(self.scores)[:-1]
+        return ranked[~self.special[ranked]]
+
 
 @dataclass(frozen=True)
 class Steps:
@@ -78,10 +83,16 @@ class Answers:
     log_probability: Floats  # (steps,)
     choices: Ints  # (steps,)
 
-    @property
+    @cached_property
+    def probability(self) -> Floats:
+        """p(x̃_k). (steps,)"""
+        p: Floats = np.exp(self.log_probability)
+        return p
+
+    @cached_property
     def drop(self) -> Floats:
         """p(x) − p(x̃_k). (steps,)"""
-        change: Floats = np.exp(self.original) - np.exp(self.log_probability)
+        change: Floats = np.exp(self.original) - self.probability
         return change
 
 
@@ -104,10 +115,11 @@ def released_falling(scores: NDArray[Any]) -> Ints:
     return np.argsort(-scores)
 
 
-def fractions(total: int, shares: Sequence[float]) -> tuple[int, ...]:
+@cache
+def fractions(total: int, shares: tuple[float, ...]) -> tuple[int, ...]:
     """How many of `total` tokens each share is, to the nearest, halves upwards.
 
-    >>> fractions(5, [0.0, 0.1, 0.3, 1.0])
+    >>> fractions(5, (0.0, 0.1, 0.3, 1.0))
     (0, 1, 2, 5)
     """
     return tuple(int(share * total + 0.5) for share in shares)

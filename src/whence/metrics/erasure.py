@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from math import ceil
 from typing import Any
 
 import numpy as np
 
 from whence.errors import InputError, UnknownName
-from whence.metrics.case import ACTIONS, Answers, Case, Floats, Measured, Steps, fractions, released_falling
+from whence.metrics.case import ACTIONS, Answers, Case, Floats, Measured, Steps, fractions
 from whence.registry import metric
 
 TENTHS = tuple(k / 10 for k in range(11))
@@ -39,10 +40,13 @@ def degraded(case: Case, *, action: str, schedule: str, least: int, **_: Any) ->
 
 def released_steps(case: Case, action: str) -> Steps:
     """The released loop: k = round(g·n) with n counting special tokens; it never takes the token that ranks last."""
-    n = len(case.scores)
-    ranked = released_falling(case.scores)[: n - 1]
-    order = ranked[~case.special[ranked]]
-    return Steps(action, order, tuple(min(round(g * n), len(order)) for g in NINTHS))
+    order = case.released_order
+    return Steps(action, order, released_counts(len(case.scores), len(order)))
+
+
+@cache
+def released_counts(n: int, most: int) -> tuple[int, ...]:
+    return tuple(min(round(g * n), most) for g in NINTHS)
 
 
 def degradation_grid(schedule: str, **_: Any) -> Sequence[float]:
@@ -113,7 +117,12 @@ def binned(case: Case, bins: Sequence[float], action: str) -> Steps:
     """ceil(b·n) tokens for each bin, n the text's own tokens; the running presets start from no token at all."""
     if not bins or not all(0 <= b <= 1 for b in bins):
         raise InputError(f"bins={bins!r}: give shares between 0 and 1.")
-    return Steps(action, case.order, (0, *(ceil(len(case.free) * b) for b in bins)))
+    return Steps(action, case.order, bin_counts(len(case.free), tuple(bins)))
+
+
+@cache
+def bin_counts(n: int, bins: tuple[float, ...]) -> tuple[int, ...]:
+    return (0, *(ceil(n * b) for b in bins))
 
 
 def bin_grid(bins: Sequence[float], **_: Any) -> Sequence[float]:
@@ -151,7 +160,7 @@ def comprehensiveness(
     `paper`: B = 0, 5, 10, 20, 50%. `eraser`: 1, 5, 10, 20, 50%. `alti` as released: those bins, and the lowest p so far in
     the place of p.
     """
-    p = np.exp(answers.log_probability)
+    p = answers.probability
     return over_bins(answers.original, (np.minimum.accumulate(p) if running else p)[1:])
 
 
@@ -169,7 +178,7 @@ def sufficiency(case: Case, answers: Answers, *, bins: Sequence[float] = PAPER_B
 
     Presets as for comprehensiveness; `alti` takes the highest p so far, from special tokens alone on.
     """
-    p = np.exp(answers.log_probability)
+    p = answers.probability
     return over_bins(answers.original, (np.maximum.accumulate(p) if running else p)[1:])
 
 
@@ -194,7 +203,7 @@ def game(case: Case, answers: Answers, of: str) -> Measured:
         right = case.target if case.label is None else case.label
         curve = (answers.choices == right).astype(np.float64)
     elif of == "probability":
-        curve = np.exp(answers.log_probability)
+        curve = answers.probability
     else:
         raise UnknownName("of", of, ["accuracy", "probability"])
     return Measured(float((curve[1:] + curve[:-1]).sum() / 2 / (len(curve) - 1)), curve)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 from typing import Any
 
@@ -33,34 +35,88 @@ def token_overlap(cases: Sequence[Case], weights: Floats, *, k: int = 50, ks: Se
     frequency log(N / df) in the evaluated texts (the paper counts documents in Wikipedia). Only classes that occur are
     compared; with fewer than two the value is not a number.
     """
-    tops = class_rankings(cases, weights)
+    tops = class_rankings(Corpus.of(cases), weights)
     pairs = list(combinations(tops, 2))
+    sizes = (k, *ks)
     if not pairs:
         return Measured(float("nan"), np.full(len(ks), np.nan))
-    shared = {size: np.mean([len(set(a[:size]) & set(b[:size])) / size for a, b in pairs]) for size in {k, *ks}}
-    return Measured(float(shared[k]), np.array([shared[size] for size in ks]))
+    shares = np.mean([shared(a, b, sizes) for a, b in pairs], axis=0)  # (sizes,)
+    return Measured(float(shares[0]), shares[1:])
 
 
-def class_rankings(cases: Sequence[Case], weights: Floats) -> list[list[int]]:
+def shared(a: Ints, b: Ints, sizes: Sequence[int]) -> Floats:
+    """|a's first k ∩ b's first k| / k for every size k: a token is shared from its later place on.
+
+    >>> shared(np.array([7, 8, 9]), np.array([8, 7]), (1, 2)).tolist()
+    [0.0, 1.0]
+    """
+    _, in_a, in_b = np.intersect1d(a[: max(sizes)], b[: max(sizes)], assume_unique=True, return_indices=True)
+    later = np.sort(np.maximum(in_a, in_b))
+    found: Floats = np.searchsorted(later, sizes) / np.array(sizes)
+    return found
+
+
+@dataclass(frozen=True)
+class Corpus(Sequence[Case]):
+    """Cases with their tokens in flat arrays, worked out once for any number of weightings (bootstrap samples)."""
+
+    cases: Sequence[Case]
+
+    @classmethod
+    def of(cls, cases: Sequence[Case]) -> Corpus:
+        return cases if isinstance(cases, Corpus) else cls(cases)
+
+    def __len__(self) -> int:
+        return len(self.cases)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.cases[index]
+
+    @cached_property
+    def tokens(self) -> Tokens:
+        ids, places = np.unique(np.concatenate([np.array(c.ids)[c.free] for c in self.cases]), return_inverse=True)
+        lengths = [len(c.free) for c in self.cases]
+        texts = np.repeat(np.arange(len(self.cases)), lengths)
+        once = np.unique(texts * len(ids) + places)
+        return Tokens(
+            ids=ids,
+            places=places,
+            texts=texts,
+            scores=np.concatenate([c.scores[c.free] for c in self.cases]),
+            classes=np.repeat([c.target for c in self.cases], lengths),
+            once=(once // len(ids), once % len(ids)),
+        )
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """All tokens of a corpus, special ones left out."""
+
+    ids: Ints  # (distinct,)
+    places: Ints  # (tokens,) which of the distinct ids each token is
+    texts: Ints  # (tokens,) which text it is of
+    scores: Floats  # (tokens,)
+    classes: Ints  # (tokens,) the class that its text is explained for
+    once: tuple[Ints, Ints]  # (text, id) pairs that occur, without repetition
+
+
+def class_rankings(corpus: Corpus, weights: Floats) -> list[Ints]:
     """Token ids by falling weight, one list per class that occurs; tokens of no positive weight are left out."""
-    ids, places = np.unique(np.concatenate([np.array(c.ids)[c.free] for c in cases]), return_inverse=True)
-    lengths = [len(c.free) for c in cases]
-    texts = np.repeat(np.arange(len(cases)), lengths)  # (tokens,) which text each token is of
-    scores = np.concatenate([c.scores[c.free] for c in cases])
-    idf = inverse_frequency(texts, places, len(ids), weights)
-    classes = np.repeat([c.target for c in cases], lengths)
+    tokens = corpus.tokens
+    idf = inverse_frequency(tokens, weights)
+    weighted = tokens.scores * weights[tokens.texts]
     tops = []
-    for target in np.unique(classes):
-        of = classes == target
-        total = np.bincount(places[of], weights=scores[of] * weights[texts[of]], minlength=len(ids)) * idf
-        ranked = np.argsort(-total, kind="stable")
-        tops.append(ids[ranked[total[ranked] > 0]].tolist())
+    for target in np.unique(tokens.classes):
+        of = tokens.classes == target
+        total = np.bincount(tokens.places[of], weights=weighted[of], minlength=len(tokens.ids)) * idf
+        there = np.flatnonzero(total > 0)
+        tops.append(tokens.ids[there[np.argsort(-total[there], kind="stable")]])
     return tops
 
 
-def inverse_frequency(texts: Ints, places: Ints, tokens: int, weights: Floats) -> Floats:
-    """log(N / df), every text counted `weights` times. (tokens,)"""
-    pairs = np.unique(np.stack([texts, places]), axis=1)
-    df = np.bincount(pairs[1], weights=weights[pairs[0]], minlength=tokens)
+def inverse_frequency(tokens: Tokens, weights: Floats) -> Floats:
+    """log(N / df), every text counted `weights` times. (distinct,)"""
+    texts, places = tokens.once
+    df = np.bincount(places, weights=weights[texts], minlength=len(tokens.ids))
     idf: Floats = np.log(weights.sum() / np.maximum(df, 1.0))
     return idf

@@ -121,4 +121,4 @@ def removed_after(handle: Any) -> Iterator[None]:
 
 def hooked(model: nn.Module) -> bool:
     """Whether anybody listens to a module of the model, and would see rows missing."""
-    return any(getattr(module, name) for module in model.modules() for name in HOOKS)
+    return any(module.__dict__[name] for module in model.modules() for name in HOOKS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -32,10 +32,12 @@ def lock_of(model: nn.Module) -> threading.RLock:
         return _LOCKS.setdefault(model, threading.RLock())
 
 
-def configs_of(model: nn.Module) -> list[Any]:
-    """Every distinct config object that a module of the model looks at."""
-    found = {id(m.config): m.config for m in model.modules() if getattr(m, "config", None) is not None}
-    return list(found.values())
+def configs_of(modules: Sequence[nn.Module]) -> list[Any]:
+    """Every distinct config object that a module looks at."""
+    configs = (
+        m.__dict__.get("config") for m in modules
+    )  # a plain attribute; nn.Module's own look-up is slow where it is absent
+    return list({id(c): c for c in configs if c is not None}.values())
 
 
 @contextmanager
@@ -47,14 +49,17 @@ def untouched(model: PreTrainedModel, *, attention: str | None = None, pad_id: i
     `torch.autograd.grad`), and the caller's grad or inference mode does not matter.
     """
     with lock_of(model):
-        put_back = remember(model)
+        modules = list(model.modules())  # walked once: on a GPU the walk is a good part of what a call costs
+        configs, trainable = configs_of(modules), trainable_of(modules)
+        put_back = remember(model, modules, configs, trainable)
         try:
-            for module in model.modules():
-                module.training = False
-            for parameter in model.parameters():
+            for module in modules:
+                if module.training:  # setting an attribute of a module is slow
+                    module.training = False
+            for parameter in trainable:
                 parameter.requires_grad_(False)
             if attention is not None:
-                for config in configs_of(model):
+                for config in configs:
                     config._attn_implementation_internal = attention
             if pad_id is not None:
                 model.config.get_text_config().pad_token_id = pad_id
@@ -64,25 +69,33 @@ def untouched(model: PreTrainedModel, *, attention: str | None = None, pad_id: i
             to_the_end(put_back)
 
 
-def remember(model: PreTrainedModel) -> Callable[[], None]:
+def trainable_of(modules: Sequence[nn.Module]) -> list[nn.Parameter]:
+    """Every parameter that asks for gradients."""
+    own = (p for m in modules for p in m._parameters.values() if p is not None and p.requires_grad)
+    return list(dict.fromkeys(own))  # tied weights once
+
+
+def remember(
+    model: PreTrainedModel, modules: Sequence[nn.Module], configs: Sequence[Any], trainable: Sequence[nn.Parameter]
+) -> Callable[[], None]:
     """What puts everything back that whence may change of a model."""
-    training = [(m, m.training) for m in model.modules()]
-    trainable = [p for p in model.parameters() if p.requires_grad]
-    hooks = [(getattr(m, name), set(getattr(m, name))) for m in model.modules() for name in HOOKS]
+    training = [m for m in modules if m.training]
+    tables = [m.__dict__ for m in modules]
+    hooks = [(there, set(there)) for own in tables for name in HOOKS if (there := own[name]) is not None]
     owners = [owner.__dict__ for owner in (model, model.base_model)]
     capturing = [CAPTURING in own for own in owners]
-    configs = [(c, c._attn_implementation_internal) for c in configs_of(model)]
+    implementations = [(c, c._attn_implementation_internal) for c in configs]
     text_config = model.config.get_text_config()
     padding = text_config.pad_token_id
 
     def put_back() -> None:
         text_config.pad_token_id = padding
-        for config, implementation in configs:
+        for config, implementation in implementations:
             config._attn_implementation_internal = implementation
         for parameter in trainable:
             parameter.requires_grad_(True)
-        for module, was_training in training:
-            module.training = was_training
+        for module in training:
+            module.training = True
         for there, before in hooks:
             for key in set(there) - before:
                 del there[key]

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from whence.engine import Engine, check_attention_fits
 from whence.errors import ModelError, NotSupported
-from whence.inputs import Batch, Encoded, pack
+from whence.inputs import Batch, Encoded, pack, to_device
 from whence.methods.gradient import GRADIENT_OF
 from whence.methods.ground import Ground, Here
 from whence.methods.path import Path, Tally
@@ -186,11 +186,12 @@ class Walker:
 
     def here(self, batch: Batch, rows: Sequence[Encoded], points: Sequence[int], counts: Sequence[int]) -> Here:
         x = self.ground.embed(batch.input_ids)
-        free = torch.zeros_like(batch.valid)
+        free = np.zeros(tuple(batch.valid.shape), bool)
         for i, row in enumerate(rows):
-            free[i, list(row.free)] = True
+            free[i, row.free] = True
         precise = x.to(torch.promote_types(x.dtype, torch.float32))
-        return Here(self.ground, [row.input_ids for row in rows], points, counts, precise, free)
+        ids = [row.input_ids for row in rows]
+        return Here(self.ground, ids, points, counts, precise, to_device(free, self.engine.device))
 
     def record(self, batch: Batch, needs: frozenset[str], points: Tensor, paired: bool = False) -> Any:
         rules = DEEPLIFT if paired else None
@@ -212,8 +213,8 @@ def by_row(owners: Sequence[int], rows: Sequence[Encoded], parts: Sums) -> list[
     lengths = {row: len(encoded) for row, encoded in zip(owners, rows, strict=True)}
     place = {row: i for i, row in enumerate(lengths)}
     device = next(iter(parts.values())).device
-    index = torch.tensor([place[row] for row in owners], device=device)
-    counts = np.bincount([place[row] for row in owners]).tolist()
+    places = np.array([place[row] for row in owners])
+    index, counts = to_device(places, device), np.bincount(places).tolist()
     sums = {
         key: torch.zeros(len(lengths), *v.shape[1:], dtype=torch.float64, device=device).index_add_(
             0, index, v.double()

@@ -64,15 +64,52 @@ class Rows:
             places=np.concatenate([np.zeros((0, width), np.int64), *(widened(part.places, width) for part in parts)]),
         )
 
-    def keys(self) -> Iterator[bytes]:
-        """One key per row, in order: rows with the same key are the same input of the model."""
+    @cached_property
+    def codes(self) -> Ints:
+        """(tokens of all rows,) all that the model is given at a token, as one number."""
         codes = self.ids * 2 + self.visible
         for more in (self.types, self.positions):
             if more is not None:
                 codes = codes * (int(more.max(initial=0)) + 1) + more
+        return codes
+
+    def numbered(self) -> Ints:
+        """(N,) the same number for rows that are the same input of the model, from 0 on in the order of their first.
+
+        Rows are told apart by a hash of 64 bits; a second one tells whether the first ever took two rows for one.
+        """
+        (hashes, others), lengths = self.hashes(), self.lengths
+        _, first, inverse = np.unique(hashes, return_index=True, return_inverse=True)
+        alike = (others == others[first[inverse]]) & (lengths == lengths[first[inverse]])
+        if not alike.all():
+            first, inverse = self.numbered_by_bytes()
+        rank = np.empty(len(first), np.int64)
+        rank[np.argsort(first)] = np.arange(len(first))
+        return rank[inverse]
+
+    def hashes(self) -> NDArray[np.uint64]:
+        """(2, N): Σ code · factor of its place, modulo 2⁶⁴, with two sets of random odd factors."""
+        places, width = counted(self.lengths), int(self.lengths.max(initial=0))
+        drawn = np.random.default_rng(0).integers(0, 1 << 63, (2, width + self.places.shape[1] + 1), np.uint64)
+        factors = drawn * np.uint64(2) + np.uint64(1)
+        codes = (self.codes + 1).astype(np.uint64)
+        found = np.stack([np.add.reduceat(codes * f[places], self.starts) for f in factors])
+        asked = (self.places + 1).astype(np.uint64)  # (N, m)
+        found += np.stack([(asked * f[width : width + asked.shape[1]]).sum(1, dtype=np.uint64) for f in factors])
+        found += self.lengths.astype(np.uint64) * factors[:, -1:]
+        return found
+
+    def numbered_by_bytes(self) -> tuple[Ints, Ints]:
+        """The first of each kind of row, and the kind of each row, by the rows themselves."""
+        seen: dict[bytes, int] = {}
+        inverse = np.fromiter((seen.setdefault(key, len(seen)) for key in self.keys()), np.int64, len(self))
+        return np.unique(inverse, return_index=True)[1], inverse
+
+    def keys(self) -> Iterator[bytes]:
+        """One key per row, in order: rows with the same key are the same input of the model."""
         start = 0
         for end, places in zip(np.cumsum(self.lengths).tolist(), self.places, strict=True):
-            yield codes[start:end].tobytes() + places.tobytes()
+            yield self.codes[start:end].tobytes() + places.tobytes()
             start = end
 
     def padded(self, numbers: Ints, pad_id: int) -> Padded:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from whence.engine import Engine
 from whence.errors import InputError, ModelError
-from whence.inputs import Batch, Encoded, pack
+from whence.inputs import Batch, Encoded, pack, to_batch, to_device
 from whence.models import first_token_only, is_causal, pad_id, untouched
 from whence.perturb.rows import Ints, Rows
 from whence.progress import Counter, counting
@@ -51,6 +51,7 @@ def score_rows(
     batch_tokens: int,
     progress: bool | Counter | None = None,
     label: str = "forwards",
+    repeats: Sequence[int] | None = None,
 ) -> Values:
     """y, log p and the prediction of every row under its own term, from one forward per distinct row.
 
@@ -58,15 +59,17 @@ def score_rows(
         serve a CPU are used on one.
     progress: as for `Explainer.explain`, or a counter that the caller shows already.
     label: what the progress bar calls this work.
+    repeats: how many rows in sequence each term is for, where there are many; one each if None.
 
     An interrupt (Ctrl-C) leaves between two operations of the model, which is given back as it was found.
     """
     rows = rows if isinstance(rows, Rows) else Rows.of(rows)
-    if len(rows) != len(terms):
-        raise InputError(f"{len(terms)} terms for {len(rows)} rows; give one each.")
+    count = len(terms) if repeats is None else sum(repeats)
+    if len(rows) != count:
+        raise InputError(f"{count} terms for {len(rows)} rows; give one each.")
     if not len(rows):
         return Values(np.zeros(0), None, np.zeros(0, np.int64), 0)
-    requests = Requests.of(rows, terms)
+    requests = Requests.of(rows, terms, repeats)
     found = np.empty((3, len(requests.row)))  # y, log p, prediction
     padding = padding_for(engine, rows)
     run = Runner(engine, rows, requests, Scalar.stack(requests.terms, engine.device), padding)
@@ -132,10 +135,10 @@ class Requests:
     inverse: Ints  # (N,) the request that answers
 
     @classmethod
-    def of(cls, rows: Rows, terms: Sequence[Term]) -> Requests:
-        seen: dict[bytes, int] = {}
-        row = np.fromiter((seen.setdefault(key, len(seen)) for key in rows.keys()), np.int64, len(rows))  # noqa: SIM118
+    def of(cls, rows: Rows, terms: Sequence[Term], repeats: Sequence[int] | None = None) -> Requests:
+        row = rows.numbered()
         term, distinct_terms = number_terms(terms)
+        term = term if repeats is None else np.repeat(term, repeats)
         codes, inverse, asked = np.unique(row * len(distinct_terms) + term, return_inverse=True, return_counts=True)
         return cls(
             distinct=np.unique(row, return_index=True)[1],
@@ -143,7 +146,7 @@ class Requests:
             row=codes // len(distinct_terms),
             term=codes % len(distinct_terms),
             asked=asked,
-            first=np.searchsorted(codes // len(distinct_terms), np.arange(len(seen) + 1)),
+            first=np.searchsorted(codes // len(distinct_terms), np.arange(int(row.max()) + 2)),
             inverse=inverse,
         )
 
@@ -198,24 +201,18 @@ class Runner:
     def batch(self, numbers: Ints) -> Batch:
         """The rows as padded tensors, brought to the device by one copy."""
         padded = self.rows.padded(numbers, self.padding)
-        arrays = [padded.ids, padded.visible, padded.valid]
-        arrays += [a for a in (padded.types, padded.positions) if a is not None]
-        ids, visible, valid, *more = self.to_device(np.stack(arrays).astype(np.int64, copy=False)).unbind()
-        return Batch(
-            input_ids=ids,
-            attention_mask=visible,
-            valid=valid.bool(),
-            token_type_ids=None if padded.types is None else more[0],
-            pad_id=self.padding,
-            places=self.to_device(self.rows.places[numbers]),
-            position_ids=None if padded.positions is None else more[-1],
-        )
+        tables = {
+            "input_ids": padded.ids,
+            "attention_mask": padded.visible,
+            "valid": padded.valid,
+            "token_type_ids": padded.types,
+            "position_ids": padded.positions,
+        }
+        all_full = bool(padded.valid.all())
+        return to_batch(tables, self.rows.places[numbers], self.padding, not all_full, self.engine.device)
 
     def to_device(self, array: Ints) -> Tensor:
-        tensor = torch.from_numpy(array)
-        if self.engine.device.type == "cuda":
-            tensor = tensor.pin_memory()
-        return tensor.to(self.engine.device, non_blocking=True)
+        return to_device(array, self.engine.device)
 
 
 class Pending:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from whence.errors import NotSupported
+from whence.inputs import to_device
 from whence.tasks.base import Term
 
 
@@ -31,20 +33,38 @@ class Scalar:
     def stack(cls, terms: Sequence[Term], device: torch.device) -> Scalar:
         """One row per term."""
         width = max(len(t.places) for t in terms)
+        contrastive = [t.contrasts is not None for t in terms]
+        logarithmic = [t.of == "log-probability" for t in terms]
 
-        def padded(values: Sequence[Sequence[float]], dtype: torch.dtype = torch.long) -> Tensor:
-            return torch.tensor([[*v, *[0] * (width - len(v))] for v in values], dtype=dtype, device=device)
+        def padded(values: Sequence[Sequence[int]]) -> Sequence[Sequence[int]]:
+            return [[*v, *[0] * (width - len(v))] for v in values]
 
+        numbers = to_device(
+            np.array(
+                [
+                    padded([t.places for t in terms]),
+                    padded([t.indices for t in terms]),
+                    padded([t.contrasts or t.indices for t in terms]),
+                    padded([t.readouts for t in terms]),
+                    padded([[1] * len(t.places) for t in terms]),
+                    padded([(c,) for c in contrastive]),
+                    padded([(of,) for of in logarithmic]),
+                ],
+                np.int64,
+            ),
+            device,
+        )  # one copy
+        place, index, against, readout, weight, subtracted, logs = numbers.unbind()  # each (b, m)
         return cls(
-            place=padded([t.places for t in terms]),
-            index=padded([t.indices for t in terms]),
-            against=padded([t.contrasts or t.indices for t in terms]),
-            readout=padded([t.readouts for t in terms]),
-            weight=padded([[1.0] * len(t.places) for t in terms], torch.float64),
-            contrastive=torch.tensor([t.contrasts is not None for t in terms], device=device),
-            logarithmic=torch.tensor([t.of == "log-probability" for t in terms], device=device),
-            any_contrast=any(t.contrasts is not None for t in terms),
-            any_logarithm=any(t.of == "log-probability" for t in terms),
+            place=place,
+            index=index,
+            against=against,
+            readout=readout,
+            weight=weight.double(),
+            contrastive=subtracted[:, 0].bool(),
+            logarithmic=logs[:, 0].bool(),
+            any_contrast=any(contrastive),
+            any_logarithm=any(logarithmic),
         )
 
     def take(self, rows: Tensor) -> Scalar:

@@ -242,7 +242,8 @@ def forward(
     if fall_back:
         inputs["output_attentions"] = True
     with ExitStack() as stack:
-        if rules is None and not any(need.startswith(("attention", "hidden", "blocks")) for need in needs):
+        # what is kept of attention lies before the cut, states and blocks behind it
+        if not any(need.startswith(("hidden", "blocks")) for need in needs) and not (rules and rule_set(rules).paired):
             stack.enter_context(first_token_only(model))
         backward = rules is not None or any(".grad" in need for need in needs)
         stack.enter_context(torch.set_grad_enabled(backward))
@@ -280,7 +281,7 @@ def forward(
         hidden=hidden,
         embeddings=embeddings,
         run=run,
-        forward_only=reads_forward(model),
+        forward_only=any(need.startswith("attention.grad") for need in needs) and reads_forward(model),
     )
     if "blocks" in needs:
         recording.blocks = make_blocks(model, runs, tape.layers, recording.attention, batch.valid)

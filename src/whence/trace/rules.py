@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from whence.errors import UnknownName
+from whence.trace.fused import fusible
 
 STABILISER = 1e-9  # the released code's: added to every denominator, whatever its sign
 EPSILON = 1e-6  # of the ε rule, with the sign of the denominator
@@ -52,6 +53,10 @@ class Weights:
 
 def safe_divide(a: Tensor, b: Tensor) -> Tensor:
     """a / (b + 1e-9), and 0 where b is 0: as in the released code."""
+    if fusible(a, b):
+        from whence.trace import rules_triton
+
+        return rules_triton.quotient(a, b, STABILISER)
     return torch.where(b == 0, 0.0, a / (b + STABILISER))
 
 
@@ -76,11 +81,25 @@ def linear_common(x: Tensor, weight: Tensor, z: Tensor, bias: Tensor | None, r: 
     rounding noise, which counts as the 0 it stands for.
     """
     size, magnitude = x.abs(), weights.absolute(weight)
-    total = F.linear(size, magnitude)  # |x||W|
+    s = shares(r, F.linear(size, magnitude), z, bias)
+    by_sign, by_size = s @ weight, s @ magnitude
+    if fusible(by_sign, by_size, x):
+        from whence.trace import rules_triton
+
+        return rules_triton.weighed(by_sign, by_size, x)
+    return by_sign.mul_(x).addcmul_(by_size, size)
+
+
+def shares(r: Tensor, total: Tensor, z: Tensor, bias: Tensor | None) -> Tensor:
+    """½S = R / (|x||W| + xW) from total = |x||W|, whose memory is used up, and z = xW + b; 0 where only noise is left."""
+    noise = 16 * torch.finfo(total.dtype).eps
+    if fusible(r, total, z):
+        from whence.trace import rules_triton
+
+        return rules_triton.shares(r, total, z, bias, noise, 2 * STABILISER)
     positive = total + z if bias is None else (total + z).sub_(bias)  # twice the denominator
-    noise = positive <= total.mul_(16 * torch.finfo(total.dtype).eps)
-    s = r.div(positive.add_(2 * STABILISER)).masked_fill_(noise, 0.0)
-    return (s @ weight).mul_(x).addcmul_(s @ magnitude, size)
+    nothing = positive <= total.mul_(noise)
+    return r.div(positive.add_(2 * STABILISER)).masked_fill_(nothing, 0.0)
 
 
 def linear_separate(x: Tensor, weight: Tensor, z: Tensor, bias: Tensor | None, r: Tensor, weights: Weights) -> Tensor:
