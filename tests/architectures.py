@@ -116,9 +116,9 @@ def model(name: str, dtype: torch.dtype = torch.float64, task: str = "sequence-c
     return build(name, dtype, task=task)
 
 
-@cache
 def tokenizer(framed: bool = True) -> PreTrainedTokenizerFast:
-    """WordPiece over WORDS, with BERT's frame of special tokens or (for prompts) without."""
+    """WordPiece over WORDS, with BERT's frame of special tokens or (for prompts) without. A new one each time, made in less than
+    a millisecond: some tests take tokens away from theirs, or give it a template."""
     core = Tokenizer(models.WordPiece(VOCABULARY, unk_token="[UNK]"))
     core.normalizer = normalizers.BertNormalizer()
     core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()

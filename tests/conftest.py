@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from transformers import PreTrainedModel
 
 import whence
 from tests import architectures
@@ -40,3 +41,18 @@ def own_registry() -> Iterator[None]:
     for table, kept in zip(tables, before, strict=True):
         table.clear()
         table.update(kept)
+
+
+def process_wide() -> tuple[object, ...]:
+    """What transformers changes for the whole process while it makes a model, and two threads at once leave changed."""
+    return PreTrainedModel.init_weights, PreTrainedModel.tie_weights, torch.get_default_dtype()
+
+
+AT_THE_START = process_wide()
+
+
+@pytest.fixture(autouse=True)
+def own_process() -> Iterator[None]:
+    """The test that leaves models of others without weights is the one that fails, not those after it."""
+    yield
+    assert process_wide() == AT_THE_START

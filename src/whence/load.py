@@ -31,6 +31,7 @@ from whence.tasks import (
     labels_of,
     task_of,
 )
+from whence.zoo.building import LOADING
 from whence.zoo.catalogue import find
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -204,7 +205,7 @@ def from_pretrained(
     """A checkpoint by the ordinary Hugging Face machinery, from a directory, the local cache or the hub."""
     import transformers
 
-    with quietly():
+    with LOADING, quietly():  # both change what all threads see
         return _from_pretrained(transformers, name, dtype, task, trust_remote_code)
 
 

@@ -66,12 +66,8 @@ def test_the_tokenizers_padding_side_does_not_matter(architecture: str) -> None:
     texts = ["a charming film", "the plot is slow , dull and never moving"]
     explainer = whence.load(architectures.model(architecture), architectures.tokenizer())
     right = explainer.explain(texts, METHODS)
-    side = explainer.tokenizer.padding_side
-    try:
-        explainer.tokenizer.padding_side = "left" if side == "right" else "right"
-        left = explainer.explain(texts, METHODS)
-    finally:
-        explainer.tokenizer.padding_side = side
+    explainer.tokenizer.padding_side = "left" if explainer.tokenizer.padding_side == "right" else "right"
+    left = explainer.explain(texts, METHODS)
     for name in METHODS:
         assert_same(right[name], left[name], 0.0)
 

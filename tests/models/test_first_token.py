@@ -126,6 +126,26 @@ def test_the_owner_s_hooks_see_all_rows() -> None:
     assert set(seen) == set(outputs) == {5}
 
 
+def test_transformers_own_hooks_are_nobody_s() -> None:
+    """A model that was asked for its states carries them for good; what they collect later is whole."""
+    model, ids = own_model(), torch.tensor([[2, 5, 6, 7, 3]])
+    before = model(input_ids=ids, output_hidden_states=True).hidden_states
+    assert any(module._forward_hooks for module in model.modules())
+    ex = whence.load(model, architectures.tokenizer())
+    ex.explain("a good film", method="occlusion")
+    seen, module = rows_seen(model)
+    ex.explain("a good film", method=["occlusion", "gradient"])
+    assert set(seen) == {1}
+    del module.forward
+    after = model(input_ids=ids, output_hidden_states=True).hidden_states
+    assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
+    rows: list[int] = []
+    layers_of(model)[-1].register_forward_hook(lambda module, args, output: rows.append(args[0].shape[1]))
+    seen, _ = rows_seen(model)
+    ex.explain("a good film", method="occlusion")
+    assert set(rows) == set(seen) == {5}  # the owner's beside them is heeded
+
+
 def test_hooks_are_gone_after_an_error() -> None:
     model = own_model()
     with pytest.raises(KeyboardInterrupt), first_token_only(model):

@@ -103,6 +103,27 @@ def test_loaded_model_is_an_ordinary_one(name, loaded):
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_loading_draws_no_random_numbers(name):
+    torch.manual_seed(0)
+    zoo.load(name)
+    drawn = torch.rand(4)
+    torch.manual_seed(0)
+    assert torch.equal(drawn, torch.rand(4))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_torchs_default_dtype_does_not_matter(name, loaded):
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float16)
+    try:
+        model, _ = zoo.load(name)
+    finally:
+        torch.set_default_dtype(before)
+    expected = loaded[name][0].state_dict()
+    assert all(torch.equal(tensor, expected[key]) for key, tensor in model.state_dict().items())
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_exported_directory_opens_to_the_same_model(name, loaded, tmp_path):
     import transformers
 

@@ -22,10 +22,15 @@ from transformers import PreTrainedModel
 from whence.models.facts import vocab_size
 from whence.models.layers import layers_of
 from whence.models.specs import SPECS, part
-from whence.models.untouched import HOOKS, untouched
+from whence.models.untouched import untouched
 
 CLOSE = {torch.float64: 1e-9, torch.float32: 1e-4}  # of the largest logit; products of other shapes round differently
 CLOSE_HALF = 5e-2
+
+CALLED = ("_forward_hooks", "_forward_pre_hooks")  # where torch keeps the hooks themselves
+COLLECTING = (
+    "transformers.utils.output_capturing"  # the module that defines transformers' hooks; elsewhere, all are the owner's
+)
 
 _READS: weakref.WeakKeyDictionary[nn.Module, bool] = weakref.WeakKeyDictionary()
 
@@ -120,5 +125,7 @@ def removed_after(handle: Any) -> Iterator[None]:
 
 
 def hooked(model: nn.Module) -> bool:
-    """Whether anybody listens to a module of the model, and would see rows missing."""
-    return any(module.__dict__[name] for module in model.modules() for name in HOOKS)
+    """Whether anybody listens to a module of the model, and would see rows missing. transformers' own hooks, which stay on a
+    model that was once asked for its states, hand what they see to the caller of that forward, and here that is whence."""
+    tables = (module.__dict__[name] for module in model.modules() for name in CALLED)
+    return any(getattr(hook, "__module__", None) != COLLECTING for table in tables for hook in table.values())

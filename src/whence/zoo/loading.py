@@ -1,6 +1,6 @@
 """Build an embedded model in memory: read the base, add the adapter, hand back an ordinary Hugging Face model.
 
-The classes are imported one by one and the weights copied into an uninitialised model: `from_pretrained` through
+The classes are imported one by one and the weights copied into a model whose own were never drawn: `from_pretrained` through
 the Auto classes gives the same model, later.
 """
 
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from safetensors.torch import load_file, save
 
+from whence.zoo.building import LOADING, NoRandomFills
 from whence.zoo.catalogue import BASE, ROOT, ZooModel, find
 
 if TYPE_CHECKING:
@@ -44,11 +45,12 @@ def load(name: str, dtype: torch.dtype = torch.float32) -> tuple[PreTrainedModel
     ('BertForSequenceClassification', 'positive')
     """
     entry = find(name)
-    model = _build(entry, dtype)
     state = _weights(entry)
     state |= {copy: state[source] for copy, source in TIED.get(entry.task, {}).items()}
-    model.load_state_dict(state)
-    model.tie_weights()
+    with LOADING:
+        model = _build(entry, dtype).float()  # whatever torch's default is: half precision would round what is read
+        model.load_state_dict(state)
+        model.tie_weights()
     return model.to(dtype).eval(), _tokenizer(entry)
 
 
@@ -135,8 +137,6 @@ def _weights(entry: ZooModel) -> State:
 
 def _build(entry: ZooModel, dtype: torch.dtype) -> Any:
     """The model with its configuration and memory that no weight has been written to yet."""
-    from transformers.initialization import no_init_weights
-
     settings = _json((BASE if entry.adapter is not None else entry.directory) / "config.json")
     settings["dtype"] = dtype
     if entry.labels:
@@ -147,7 +147,7 @@ def _build(entry: ZooModel, dtype: torch.dtype) -> Any:
     config = config_class(**settings)
     config._attn_implementation = "sdpa"
     config._name_or_path = entry.name
-    with no_init_weights():
+    with NoRandomFills():
         model = model_class(config)
     model.name_or_path = entry.name
     return model
