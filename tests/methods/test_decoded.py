@@ -141,16 +141,17 @@ def test_simple_with_such_a_head_is_simple_at_that_layer() -> None:
     np.testing.assert_allclose(e.scores, (norms / norms.sum()).numpy(), rtol=1e-9)
 
 
-def test_any_layer_wise_score_can_be_decoded() -> None:
+@pytest.mark.parametrize("layer", [1, 2, 3])
+def test_any_layer_wise_score_can_be_decoded(layer: int) -> None:
     model, ids = architectures.model("bert"), [2, 7, 9, 12, 30, 22, 3]
     ex, row = whence.load(model), {"input_ids": [2, 7, 9, 12, 30, 22, 3]}
-    head = own_token_head(states_and_gradients(model, ids, "y")[0][2], ids)
+    head = own_token_head(states_and_gradients(model, ids, "y")[0][layer], ids)
     for method, options in (("attcat", {"variant": "paper"}), ("cat", {}), ("alti", {})):
         plain = ex.explain(row, method, **options)
-        e = ex.explain(row, "decoded-grad-cam", layer=2, decode=method, relu=None, lm_head=head)
-        np.testing.assert_allclose(e.scores, plain.layers[1], rtol=1e-9, atol=1e-12)
-    e = ex.explain(row, "decoded-grad-cam", layer=2, decode="grad-cam", relu=None, lm_head=head)
-    np.testing.assert_allclose(e.scores, ex.explain(row, "cat").layers[1], rtol=1e-9, atol=1e-12)
+        e = ex.explain(row, "decoded-grad-cam", layer=layer, decode=method, relu=None, lm_head=head)
+        np.testing.assert_allclose(e.scores, plain.layers[layer - 1], rtol=1e-9, atol=1e-12)
+    e = ex.explain(row, "decoded-grad-cam", layer=layer, decode="grad-cam", relu=None, lm_head=head)
+    np.testing.assert_allclose(e.scores, ex.explain(row, "cat").layers[layer - 1], rtol=1e-9, atol=1e-12)
 
 
 # ---- properties -----------------------------------------------------------------------------------------------------
@@ -182,6 +183,17 @@ def test_all_layers_from_one_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     assert auto.options["layer"] == e.options["scores_of_layer"] == 2  # round(0.55 · 3)
     np.testing.assert_allclose(auto.scores, e.scores)
     assert whence.Explanation.from_dict(json.loads(json.dumps(e.to_dict()))) == e
+
+
+def test_negative_layers_count_from_the_last() -> None:
+    ex = whence.load(architectures.model("bert"))
+    for layer in range(-DEPTH - 1, 0):
+        below, above = (
+            ex.explain({"input_ids": IDS}, "decoded-grad-cam", layer=number, lm_head=HEAD)
+            for number in (layer, DEPTH + 1 + layer)
+        )
+        assert below.options["layer"] == above.options["layer"] == DEPTH + 1 + layer
+        np.testing.assert_array_equal(below.scores, above.scores)
 
 
 def test_occurrences_of_a_token_share_its_score() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import json
+import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -274,6 +276,43 @@ def test_no_tensor_of_pairs_and_features(method: str, options: dict[str, Any], m
     assert largest.numel <= n * n * d / 16
 
 
+def test_distances_take_one_key_at_a_time_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts_and_distances, "CACHE_BYTES", 1)
+    n, d = 4, 64
+    attention, vectors, goal = torch.rand(1, 1, n, n), torch.randn(1, n, 1, d), torch.randn(1, n, d)
+    with Largest() as largest:
+        found = parts_and_distances.l1_blocked(attention, vectors, goal)
+    assert largest.numel == n * d
+    wanted = (goal[:, :, None] - attention[:, 0, :, :, None] * vectors[:, None, :, 0]).abs().sum(-1)
+    torch.testing.assert_close(found, wanted)
+
+
+def test_value_zeroing_takes_as_many_keys_at_once_as_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A short text of a wide model: the bound is on features, not on tokens."""
+    trace = traced(architectures.build("bert", hidden_size=64, num_hidden_layers=1), [[2, 7, 9, 12, 30, 9, 3]])
+    whole = mixing.zeroing_distances(trace.blocks[0])
+    monkeypatch.setattr(mixing, "ZEROING_BYTES", 2 * 7 * 6 * 64 * 8)  # two keys: each 7 queries of 6 · 64 doubles
+    taken: list[int] = []
+
+    def finish(y: Tensor) -> Tensor:
+        taken.append(y.shape[1])
+        return trace.blocks[0].finish(y)
+
+    found = mixing.zeroing_distances(replace(trace.blocks[0], finish=finish))
+    assert taken == [2, 2, 2, 1]
+    torch.testing.assert_close(found, whole, rtol=1e-9, atol=1e-12)
+
+
+def test_the_fused_kernel_needs_triton(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    look = parts_and_distances.has_triton.__wrapped__  # what it found is kept for good
+    monkeypatch.setitem(sys.modules, "triton", None)
+    assert not look()
+    (tmp_path / "triton.py").touch()
+    monkeypatch.delitem(sys.modules, "triton")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert look()
+
+
 def test_matrices_are_stored_only_on_request_and_survive_json() -> None:
     ex = explainer("bert")
     assert ex.explain(TEXTS[0], "alti").matrices is None
@@ -290,7 +329,7 @@ def test_several_methods_share_one_pass() -> None:
 
 
 def test_wrong_norm_says_so() -> None:
-    with pytest.raises(whence.UnknownName, match="norm '3'"):
+    with pytest.raises(whence.UnknownName, match=r"norm '3'\. Known: 1, 2\."):
         explainer("bert").explain(TEXTS[0], "alti", norm=3)
 
 

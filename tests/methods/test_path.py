@@ -18,7 +18,8 @@ from tests.methods.test_relevance import COVERED, ROWS, gap
 from whence import progress
 from whence.engine import Engine
 from whence.errors import InputError, NotSupported, UnknownName
-from whence.methods.ground import Here
+from whence.methods.gradient import l1_shares
+from whence.methods.ground import Ground, Here
 from whence.methods.path import gauss_legendre, gradient_shap, smoothgrad
 from whence.paths import run_paths
 from whence.paths.runner import ground_of
@@ -368,6 +369,29 @@ def test_progress_counts_points(monkeypatch: pytest.MonkeyPatch, caplog: pytest.
     assert caplog.text.splitlines() == said
 
 
+@pytest.mark.parametrize(("dtype", "tiny"), [(torch.float32, 1e-35), (torch.float64, 1e-290)])
+def test_shares_of_tiny_gradients_and_of_none(dtype: torch.dtype, tiny: float) -> None:
+    gradient = torch.tensor([[[1.0, -1.0], [3.0, 3.0]], [[0.0, 0.0], [0.0, 0.0]]], dtype=dtype) * tiny
+    torch.testing.assert_close(l1_shares(gradient), torch.tensor([[0.25, 0.75], [0.0, 0.0]], dtype=dtype))
+
+
+def test_points_lie_on_the_models_device() -> None:
+    """Without a GPU: the meta device refuses to mix with others just as CUDA does."""
+    asked: list[torch.device] = []
+
+    def embed(ids: Tensor) -> Tensor:
+        asked.append(ids.device)
+        return torch.zeros(*ids.shape, 4, device="meta")
+
+    ground = Ground(embed, 9, frozenset(), 4, 0)
+    x = torch.zeros(2, 3, 4, device="meta")
+    here = Here(ground, [(5, 6, 7), (5, 6)], [0, 0], [1, 1], x, torch.ones(2, 3, dtype=torch.bool, device="meta"))
+    for name in ("mask", "pad", "zero", "random"):
+        assert here.baseline(name, here.chance(0)).device == x.device
+    assert here.per_point([0.5, 0.5]).device == x.device
+    assert asked == [x.device] * 3
+
+
 # ---- options and errors ---------------------------------------------------------------------------------------------------
 
 
@@ -401,7 +425,7 @@ def test_the_baseline_is_the_first_that_the_model_has() -> None:
         ("integrated-gradients", {"steps": 2.5}, InputError, "takes int or str, got float"),
         ("integrated-gradients", {"steps": "many"}, InputError, "'auto'"),
         ("integrated-gradients", {"steps": "auto", "max_steps": 0}, InputError, "max_steps"),
-        ("integrated-gradients", {"baseline": "masc"}, UnknownName, "did you mean 'mask'"),
+        ("integrated-gradients", {"baseline": "masc"}, UnknownName, "unknown baseline 'masc'.*did you mean 'mask'"),
         ("integrated-gradients", {"baseline": "random"}, UnknownName, "zero"),
         ("integrated-gradients", {"of": "logits"}, UnknownName, "'logit'"),
         ("integrated-gradients", {"aggregate": "max"}, UnknownName, "l2"),

@@ -201,6 +201,9 @@ def test_kernel_shap_knows_its_error() -> None:
     claimed = np.sqrt(np.mean([np.square(run.options["stderr"][1:-1]) for run in runs]))
     assert 0.6 < actual / claimed < 1.6
     assert e.explain(TWELVE, "kernel-shap", samples=4).options.get("stderr") is None  # fewer coalitions than units
+    seven = SHORT + " not"
+    assert e.explain(seven, "kernel-shap", samples=6).options.get("stderr") is None
+    assert np.isfinite(e.explain(seven, "kernel-shap", samples=8).options["stderr"]).all()
 
 
 def test_kernel_coalitions() -> None:
@@ -214,6 +217,43 @@ def test_kernel_coalitions() -> None:
         assert (sampled[::2] ^ sampled[1::2]).all()
     assert len(perturbation.kernel_coalitions(12, 500, np.random.default_rng(0))[0]) == 500
     assert len(perturbation.kernel_coalitions(7, 2**7 - 2, np.random.default_rng(0))[0]) == 2**7 - 2
+
+
+def test_sampled_coalitions_have_the_kernels_sizes() -> None:
+    """Of the sizes s that are not enumerated, each is drawn in proportion to 1 / (s (u − s)), a size with its complement's."""
+    u, samples = 30, 4000
+    keep, _, counts = perturbation.kernel_coalitions(u, samples, np.random.default_rng(0))
+    smaller = np.minimum(keep.sum(1), u - keep.sum(1))
+    drawn = np.bincount(smaller, counts / 2, minlength=u // 2 + 1)  # both of a pair carry its count
+    left = [s for s in range(1, u // 2 + 1) if drawn[s]]
+    assert left == list(range(left[0], u // 2 + 1))
+    kernel = np.array([(1 if 2 * s == u else 2) / (s * (u - s)) for s in left])
+    expected = drawn.sum() * kernel / kernel.sum()
+    assert np.all(np.abs(drawn[left] - expected) < 4 * np.sqrt(expected))
+
+
+def test_the_error_of_an_odd_number_of_orders() -> None:
+    """Two pairs and a single order: 1/25 of (2² times the variance of a pair's mean, twice, and that of one order), per unit."""
+    gains = np.array([[0.0, 1.0], [2.0, 5.0], [3.0, 1.0], [5.0, 9.0], [10.0, 100.0]])
+    pairs = np.array([[1.0, 3.0], [4.0, 5.0]])
+    variance = (2 * 2**2 * pairs.var(0, ddof=1) + gains.var(0, ddof=1)) / 25
+    np.testing.assert_allclose(perturbation.spread_of_mean(gains, True), np.sqrt(variance), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("method", "defaults"),
+    [
+        ("occlusion", {"window": 1}),
+        ("lime", {"samples": 100, "kernel_width": 25.0, "alpha": 1.0, "seed": 0}),
+        ("shapley", {"permutations": 25, "antithetic": True, "seed": 0}),
+        ("kernel-shap", {"samples": 500, "seed": 0}),
+    ],
+)
+def test_defaults_are_those_of_the_documentation(method: str, defaults: dict[str, Any]) -> None:
+    e = bert()
+    given = {"unit": "token", "replace": "mask", "segment": None, "of": "logit", **defaults}
+    text = TWELVE.replace("dull", "filmly")  # a word of two tokens
+    np.testing.assert_array_equal(e.explain(text, method).scores, e.explain(text, method, **given).scores)
 
 
 @pytest.mark.parametrize("options", [{}, {"replace": "delete", "unit": "word"}])
@@ -392,6 +432,7 @@ def test_questions_cannot_lose_tokens() -> None:
         ("shapley", {"permutations": "some"}, "1 or more or 'all'"),
         ("shapley", {"permutations": True}, "permutations=True"),
         ("kernel-shap", {"samples": 0.5}, "samples=0.5"),
+        ("kernel-shap", {"samples": 1}, "samples=1: give a whole number, 2 or more"),
     ],
 )
 def test_bad_options_say_what_to_do(method: str, options: dict[str, Any], says: str) -> None:

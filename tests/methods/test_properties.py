@@ -96,6 +96,14 @@ def test_ranges(architecture: str) -> None:
         assert e.scores.max() <= 1 + 1e-12  # no more can leave the readout than its row holds
 
 
+def test_random_scores_are_drawn_from_seed_and_tokens() -> None:
+    explainer = whence.load(architectures.model("bert"), architectures.tokenizer())
+    row = framed([7, 9, 12])
+    for options, seed in (({}, 0), ({"seed": 5}, 5)):
+        drawn = np.random.default_rng([seed, *row["input_ids"]]).random(5)
+        np.testing.assert_array_equal(explainer.explain(row, "random", **options).scores, drawn)
+
+
 def test_class_agnostic_methods_do_not_move_with_the_target(architecture: str) -> None:
     explainer = whence.load(architectures.model(architecture), architectures.tokenizer())
     one, other = (explainer.explain("a charming film", METHODS, target) for target in (0, 2))

@@ -178,6 +178,13 @@ def test_lossy_rules_report_what_is_kept(rules: str) -> None:
         assert e.options["relevance_kept"] == pytest.approx(e.scores.sum() / start, rel=1e-6)
 
 
+def test_of_a_contrast_no_share_is_kept() -> None:
+    """It starts with as much for as against, so with nothing in all."""
+    e = explainer("bert").explain(ROWS[0], "lrp", 0, contrast=1)
+    assert e.options["relevance_kept"] is None
+    assert np.abs(e.scores).max() > 0
+
+
 def test_attnlrp_is_the_same_in_a_fused_kernel_and_written_out() -> None:
     for name in ("bert", "gpt2", "llama"):
         ex = explainer(name)

@@ -9,7 +9,8 @@ from scipy.stats import kendalltau
 import whence
 from whence.errors import InputError, UnknownName
 from whence.metrics import Answers, Case
-from whence.metrics.agreement import area_under_precision, tau
+from whence.metrics.agreement import area_under_precision, spearman_correlation, tau
+from whence.metrics.overlap import class_rankings
 from whence.registry import get_metric
 
 SPECIAL = np.array([True, False, False, False, False, True])
@@ -84,12 +85,18 @@ def test_agreement_with_people() -> None:
     assert get_metric("rationale-f1")(worst).value == 0.0
     assert get_metric("rationale-auprc")(best).value == 1.0
     assert area_under_precision(np.ones(4), np.array([True, False, False, False])) == pytest.approx((1 + 0.25) / 2)
+    # recall 0, ½, ½, 1, 1 at precision 1, 1, ½, ⅔, ½
+    mixed = area_under_precision(np.array([4.0, 3.0, 2.0, 1.0]), np.array([True, False, True, False]))
+    assert mixed == pytest.approx(0.5 * (1 + 1) / 2 + 0.5 * (1 / 2 + 2 / 3) / 2)
 
 
 def test_models_that_agree() -> None:
     a, b = np.array([0.0, 4, 3, 2, 1, 0]), np.array([0.0, 1, 2, 3, 4, 0])
     assert get_metric("jaccard")(case(*a, models=(a, a, b))).value == pytest.approx(1 / 3)
     assert get_metric("spearman")(case(*a, models=(a, b))).value == pytest.approx(-1)
+    flat = np.ones(3)
+    assert spearman_correlation(flat, 2 * flat) == 1.0
+    assert spearman_correlation(flat, np.arange(3)) == spearman_correlation(np.arange(3), flat) == 0.0
 
 
 def test_token_overlap() -> None:
@@ -105,6 +112,20 @@ def test_token_overlap() -> None:
     assert found.curve[0] == pytest.approx(1 / 5)  # of the top five, 11 is in both
     alone = metric([t for t in texts if t.target == 1], np.ones(2))
     assert np.isnan(alone.value)
+
+
+def test_rare_tokens_weigh_more_and_texts_count_as_often_as_their_weight() -> None:
+    special = np.array([False, False])
+    texts = [
+        Case(np.array([1.0, 2.0]), special, (10, 11), target=0),
+        Case(np.array([1.0, 1.0]), special, (11, 12), target=1),
+        Case(np.array([1.0, 1.0]), special, (12, 13), target=1),
+    ]
+    # class 0: 1 · log 3 > 2 · log 3/2; class 1: 13 is in one text, 12 in two of the class, 11 in one of it and another
+    assert class_rankings(texts, np.ones(3)) == [[10, 11], [13, 12, 11]]
+    # class 0: 2 · log 6/2 > 1 · log 6; class 1: 4 · log 6/4 > 1 · log 6/2 > 5 · log 6/5
+    assert class_rankings(texts, np.array([1.0, 1.0, 4.0])) == [[11, 10], [13, 11, 12]]
+    assert class_rankings([*texts, *[texts[2]] * 3], np.ones(6)) == [[11, 10], [13, 11, 12]]
 
 
 def test_names_and_presets() -> None:
