@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,9 @@ import torch
 
 import whence
 from tests import architectures
+from whence.explainer import Explainer
 from whence.models import lock_of
+from whence.tasks import SequenceClassification
 
 METHODS = [m["name"] for m in whence.methods() if m["family"] in architectures.SINGLE_PASS]
 TEXTS = ["a charming film", "dull", "the plot is slow , dull and never moving", "not bad !"]
@@ -114,6 +117,43 @@ def test_all_methods_share_one_pass(
     count = Passes(explainer.model, monkeypatch)
     explainer.explain(TEXTS, methods, **options)
     assert (count.forwards, count.backwards) == passes
+
+
+def test_rule_sets_share_one_forward_and_say_what_they_say_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    explainer = whence.load(architectures.build("bert", torch.float64), architectures.tokenizer())
+    methods = ["attnlrp", "transatt", "gae", "gradient-x-input"]
+    alone = {name: explainer.explain(TEXTS, name) for name in methods}
+    count = Passes(explainer.model, monkeypatch)
+    together = explainer.explain(TEXTS, methods)
+    assert count.forwards == 1
+    for name in methods:
+        for a, b in zip(together[name], alone[name], strict=True):
+            np.testing.assert_allclose(a.scores, b.scores, rtol=0, atol=1e-12 * np.abs(b.scores).max())
+
+
+def test_half_precision_keeps_what_does_not_divide_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """transatt divides and so runs in float32; attnlrp does not, and stays in the model's own precision."""
+    explainer = whence.load(architectures.build("bert", torch.bfloat16), architectures.tokenizer())
+    explainer.predict(TEXTS)
+    count = Passes(explainer.model, monkeypatch)
+    explainer.explain(TEXTS, ["attnlrp", "transatt"])
+    assert count.forwards == 2
+
+
+def test_a_task_built_on_classification_keeps_its_own_targets() -> None:
+    """`at_once` names scalars before the answer is known; a task that explains something else must not inherit them."""
+
+    class Second(SequenceClassification):
+        def _target(self, row: Any, index: int, contrast: int | None) -> Any:
+            return super()._target(row, (index + 1) % len(self.labels), contrast)
+
+    model, tokenizer = architectures.build("bert", torch.float64), architectures.tokenizer()
+    plain = whence.load(model, tokenizer)
+    task = plain.engine.task
+    changed = Explainer(model, tokenizer, Second(**{f.name: getattr(task, f.name) for f in fields(task)}))
+    best = plain.explain(TEXTS[0], "gradient-x-input").target_index
+    expected = plain.explain(TEXTS[0], "gradient-x-input", (best + 1) % len(task.labels))
+    np.testing.assert_allclose(changed.explain(TEXTS[0], "gradient-x-input").scores, expected.scores)
 
 
 def test_the_fallback_for_other_attention_code_is_one_pass_too(monkeypatch: pytest.MonkeyPatch) -> None:

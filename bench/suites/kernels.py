@@ -67,7 +67,8 @@ def distance_tables(settings: Settings, rows: int, tokens: int) -> Iterator[Tabl
 
 
 def rule_table(settings: Settings) -> Table:
-    """The linear rule of deep-taylor at a feed-forward layer, and its elementwise parts alone: fused against torch's operations."""
+    """The linear rule of deep-taylor at a feed-forward layer, its elementwise parts alone, and an activation by AttnLRP: fused
+    against torch's operations."""
     shape = shape_for(settings)
     rows, wide = (32, 4 * shape.features) if settings.quick else (256 * 128, 4 * shape.features)
     torch.manual_seed(0)
@@ -78,6 +79,7 @@ def rule_table(settings: Settings) -> Table:
         "linear rule": lambda: rules.linear_common(x, weight, z, bias, r, weights),
         "its shares": lambda: rules.shares(r, z.abs(), z, bias),
         "stabilised division": lambda: rules.safe_divide(r, z),
+        "AttnLRP's activation rule": lambda: rules.identity_coefficient(z, z.relu(), r),
     }
     runs: dict[str, Run] = {}
     for name, run in cases.items():
@@ -91,7 +93,7 @@ def rule_table(settings: Settings) -> Table:
                     reference = without_fusing(run)
                     row.difference = float((run() - reference).abs().max() / reference.abs().max())
                     row.wanted = {"difference": TOLERANCE}
-    return Table(f"Deep-taylor rules, {rows} × {shape.features} → {wide}, {settings.where()}", found)
+    return Table(f"Relevance rules, {rows} × {shape.features} → {wide}, {settings.where()}", found)
 
 
 def without_fusing(run: Run) -> torch.Tensor:

@@ -40,7 +40,10 @@ def tables(settings: Settings, company: Company) -> Iterator[Table]:
     }
     with multiplying(settings.precision):
         found = measure({**own, **company.runs({name: job})}, settings, 1 if settings.cuda else 0)
-    wanted = {name: {"ratio": RATIO * steps, "extra_megabytes": MEMORY}}
+    bars = {"ratio": RATIO * steps} | (
+        {} if settings.cuda else {"extra_megabytes": MEMORY}
+    )  # a GPU takes larger batches
+    wanted = {name: bars}
     yield against(found, f"{shape}, {size_of(texts)}, {settings.where()}", "floor", wanted)
     yield beside_inseq(settings, company, shape if settings.cuda else replace(shape, layers=min(shape.layers, 4)))
 

@@ -40,9 +40,9 @@ def some_heads(layers: int, heads: int) -> np.ndarray:
     return np.random.default_rng(0).random((layers, heads)) < 0.2
 
 
-def beside_lxt(settings: Settings, company: Company) -> Table:
+def beside_lxt(settings: Settings, company: Company, rows: int = ROWS, tokens: int = TOKENS) -> Table:
     shape = shape_for(settings)
-    rows, tokens = (2, 16) if settings.quick else (ROWS, TOKENS)
+    rows, tokens = (2, 16) if settings.quick else (rows, tokens)
     texts = random_rows(rows, tokens, shape.words)
     model = gpt2(shape, settings.device, settings.precision)
     explainer = whence.load(model, task="sequence-classification")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -13,6 +12,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from whence.batches import Answered, Outcome, trace_batch
 from whence.engine import Engine, check_attention_fits, free_memory
 from whence.errors import InputError, NotSupported
 from whence.explanation import Explanation
@@ -21,14 +21,14 @@ from whence.heads.mask import as_mask
 from whence.inputs import Encoded, is_single, pack
 from whence.models import lock_of, reads_forward, uses_attention_interface, vocab_size
 from whence.models.lm_head import LMHead, check_head, head_of_model, head_of_module
-from whence.parts import Made, dealt_out, without_future
-from whence.passes import ForwardPass, Plan, forward_passes, plan_methods, traced
+from whence.parts import without_future
+from whence.passes import Plan, forward_passes, plan_methods, traced
 from whence.paths import run_paths
 from whence.perturb import run_perturbations
 from whence.progress import track
 from whence.registry import Part
-from whence.tasks import Ask, Prediction, Scalar, Target, Task
-from whence.trace import Recording, record
+from whence.tasks import Ask, Prediction, Task
+from whence.trace import record
 
 BATCH_TOKENS = 8192
 ATTENTION_BYTES = 1 << 30  # how much attention, gradients included, one batch may hold at a time …
@@ -55,15 +55,6 @@ def one_at_a_time(call: Call) -> Call:
             return call(self, *given, **named)
 
     return cast(Call, alone)
-
-
-@dataclass(frozen=True)
-class Answered:
-    """What the model said of one row, and what is explained of it."""
-
-    targets: list[Target]
-    probabilities: list[float | None]  # of each target
-    prediction: str
 
 
 class Explainer:
@@ -117,6 +108,7 @@ class Explainer:
 
         def run(part: Sequence[Encoded], numbers: Sequence[int]) -> list[Prediction]:
             with record(self.model, self._task, self.engine.collate(part), frozenset()) as recording:
+                recording.check()
                 return self._task.answers(part, recording.logits, recording.log_probabilities)
 
         done = self.each(rows, run, batch_tokens)
@@ -157,6 +149,7 @@ class Explainer:
 
         def run(part: Sequence[Encoded], numbers: Sequence[int]) -> list[torch.Tensor]:
             with record(self.model, self._task, self.engine.collate(part), frozenset()) as recording:
+                recording.check()
                 return list(recording.logits.cpu())
 
         logits = self.each([row for _, row in flat], run, batch_tokens)
@@ -281,82 +274,43 @@ class Explainer:
         found = self._attribute(rows, asks, plan, batch_tokens, progress)
         return {
             name: [
-                self._explanations(row, answered, name, chosen, parts[name])
-                for row, (answered, parts) in zip(rows, found, strict=True)
+                self._explanations(row, outcome.answered, name, chosen, outcome.parts[name])
+                for row, outcome in zip(rows, found, strict=True)
             ]
             for name, (_, chosen) in plan.items()
         }
 
     def _attribute(
         self, rows: Sequence[Encoded], asks: Sequence[Ask], plan: Plan, batch_tokens: int, progress: bool | None
-    ) -> list[tuple[Answered, dict[str, list[Part]]]]:
+    ) -> list[Outcome]:
         """For every row what the model answered, and each method's parts, one per target."""
-        passes = forward_passes(traced(plan))
+        passes = forward_passes(traced(plan), self.model.dtype)
+        waiting: list[Callable[[], None]] = []  # the last batch's numbers are read while the next one runs
 
-        def run(part: Sequence[Encoded], numbers: Sequence[int]) -> list[tuple[Answered, dict[str, list[Part]]]]:
-            own = [asks[i] for i in numbers]
-            answered: list[Answered] | None = None
-            made: list[Made] = []
-            for one in passes or [ForwardPass({}, None)]:
-                answered, more = self._trace_batch(part, own, one, answered)
-                made += more
-            return list(zip(answered or [], dealt_out(made, part, self.model.dtype), strict=True))
+        def run(part: Sequence[Encoded], numbers: Sequence[int]) -> list[Outcome]:
+            read = trace_batch(self.engine, part, [asks[i] for i in numbers], passes, self.lm_head)
+            outcomes = [Outcome() for _ in part]
+            while waiting:
+                waiting.pop()()
+            waiting.append(partial(read, outcomes))
+            return outcomes
 
         check_attention_fits(self._attention_bytes(plan), max(map(len, rows), default=0), self.device)
-        found = self.each(rows, run, batch_tokens, self.max_pairs(plan), progress)
-        pairs = [(i, k) for i, (answered, _) in enumerate(found) for k in range(len(answered.targets))]
+        found: list[Outcome] = self.each(rows, run, batch_tokens, self.max_pairs(plan), progress)
+        while waiting:
+            waiting.pop()()
+        pairs = [(i, target) for i, outcome in enumerate(found) for target in outcome.answered.targets]
         for kind, runner in RUNNERS.items():
             share = {name: p for name, p in plan.items() if p[0].kind == kind}
             if not share or not pairs:
                 continue
-            targets = [found[i][0].targets[k] for i, k in pairs]
-            flat = [rows[i] for i, _ in pairs]
+            flat, targets = [rows[i] for i, _ in pairs], [target for _, target in pairs]
             for name, parts in runner(
                 self.engine, flat, targets, share, batch_tokens=batch_tokens, progress=progress
             ).items():
                 for (i, _), part in zip(pairs, parts, strict=True):
-                    found[i][1].setdefault(name, []).append(part)
+                    found[i].parts.setdefault(name, []).append(part)
         return found
-
-    def _trace_batch(
-        self, rows: Sequence[Encoded], asks: Sequence[Ask], planned: ForwardPass, answered: list[Answered] | None
-    ) -> tuple[list[Answered], list[Made]]:
-        """Every method of one pass on one batch: one forward, and one backward per scalar, relevance and term.
-
-        Attributions stay on the device: a GPU that is asked for numbers makes everybody wait until it has them.
-        """
-        plan, made = planned.plan, []
-        heads = {o.get("lm_head"): self.lm_head(o.get("lm_head")) for m, o in plan.values() if "lm-head" in m.needs(o)}
-        dtype = planned.dtype(self.model.dtype)
-        batch = self.engine.collate(rows)
-        with record(self.model, self._task, batch, planned.needs, planned.rules, dtype, heads) as recording:
-            answered = answered or self._answer(rows, asks, recording)
-            terms = [[(k, term) for k, t in enumerate(a.targets) for term in t.terms] for a in answered]
-            turns = max(map(len, terms)) if plan else 0
-            for turn in range(turns):
-                now = [own[min(turn, len(own) - 1)] for own in terms]
-                scalar = Scalar.stack([term for _, term in now], self.device)
-                traces = planned.traces(recording, scalar, last=turn == turns - 1)
-                of_target = [k if turn < len(own) else None for (k, _), own in zip(now, terms, strict=True)]
-                made += [Made(name, method(traces[name], **o), of_target) for name, (method, o) in plan.items()]
-        return answered, made
-
-    def _answer(self, rows: Sequence[Encoded], asks: Sequence[Ask], recording: Recording) -> list[Answered]:
-        """Targets resolved by what the model says, with their probabilities."""
-        logits = recording.logits.detach()
-        log_p = recording.log_probabilities
-        targets = self._task.targets(rows, asks, logits)
-        said = self._task.answers(rows, logits, None if log_p is None else log_p.detach())
-        chances: list[list[float | None]] = [[] for _ in rows]
-        for k in range(max(map(len, targets))):
-            scalar = Scalar.stack([own[min(k, len(own) - 1)].joint() for own in targets], self.device)
-            found = recording.log_probability(scalar)
-            values = [None] * len(rows) if found is None else found.detach().exp().tolist()
-            for own, chance, value, y in zip(targets, chances, values, recording.y(scalar).tolist(), strict=True):
-                if k < len(own):
-                    chance.append(value)
-                    own[k] = replace(own[k], y=y)
-        return [Answered(t, c, p.label) for t, c, p in zip(targets, chances, said, strict=True)]
 
     def _explanations(
         self, row: Encoded, answered: Answered, name: str, options: Mapping[str, Any], parts: Sequence[Part]
@@ -436,7 +390,7 @@ class Explainer:
         """What every (query, key) pair of a batch needs: 0 if nobody looks at attention. One layer's maps with their gradient
         or relevance, their product and its parts; and a matrix per layer that the heads are averaged into. Models that hand
         out their maps themselves hold those of all layers."""
-        needs = frozenset[str]().union(*(p.needs for p in forward_passes(traced(plan))))
+        needs = frozenset[str]().union(*(p.needs for p in forward_passes(traced(plan), self.model.dtype)))
         wanted = {need for need in needs if need.startswith(("attention", "blocks"))}
         if not wanted:
             return 0

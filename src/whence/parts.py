@@ -10,59 +10,68 @@ import numpy as np
 import torch
 
 from whence.errors import ModelError
-from whence.inputs import Encoded
+from whence.inputs import Encoded, Fetched
 from whence.registry import Attribution, Part
 from whence.tasks import Target
 
 
-def to_parts(attribution: Attribution, name: str, rows: Sequence[Encoded], dtype: torch.dtype) -> list[Part]:
-    """Each row's share, padding cut off; refuses scores that are not finite."""
-    kind = np.float64 if dtype == torch.float64 else np.float32
-    scores = attribution.scores.detach().to("cpu", torch.float64).numpy()
-    layers = None if attribution.layers is None else attribution.layers.detach().to("cpu", torch.float64).numpy()
-    if not np.isfinite(scores).all():
-        for i, row in enumerate(rows):
-            if not np.isfinite(scores[i, : len(row)]).all():
-                raise ModelError(
-                    f"{name} gave scores that are not finite numbers for {' '.join(row.tokens[:8])!r}; try dtype='float64'."
-                )
-    return [
-        Part(
-            scores[i, : len(row)].astype(kind),
-            None if layers is None else layers[i, :, : len(row)].astype(kind),
-            {k: v[i] if isinstance(v, list) else v for k, v in attribution.options.items()},
-            cut_matrices(attribution.matrices, i, len(row), kind),
-        )
-        for i, row in enumerate(rows)
-    ]
-
-
-def cut_matrices(
-    matrices: Mapping[str, torch.Tensor] | None, row: int, n: int, kind: Any
-) -> dict[str, np.ndarray] | None:
-    """One row's matrices (L, n, n), cut to its real tokens."""
-    if matrices is None:
-        return None
-    return {
-        name: m[row, :, :n, :n].detach().to("cpu", torch.float64).numpy().astype(kind) for name, m in matrices.items()
-    }
-
-
 @dataclass(frozen=True)
 class Made:
-    """What one method made of a batch for one term of every row's targets."""
+    """What one method made of a batch for one term of every row's targets; its numbers may still be on their way."""
 
     name: str
-    attribution: Attribution
+    scores: Fetched  # (b, n)
+    layers: Fetched | None  # (b, L, n)
+    options: Mapping[str, Any]
+    matrices: Mapping[str, torch.Tensor] | None
     of_target: Sequence[int | None]  # (b,) which of its row's targets the term is of; None: the row has no such term
 
+    @classmethod
+    def of(cls, name: str, found: Attribution, of_target: Sequence[int | None], dtype: torch.dtype) -> Made:
+        """dtype: the model's; scores are float32, or float64 for a model that runs in it."""
+        kind = torch.float64 if dtype == torch.float64 else torch.float32
+        late = {k: Fetched(v) if isinstance(v, torch.Tensor) else v for k, v in found.options.items()}
+        layers = None if found.layers is None else Fetched(found.layers.to(kind))
+        matrices = found.matrices and {k: m.detach().to(kind) for k, m in found.matrices.items()}
+        return cls(name, Fetched(found.scores.to(kind)), layers, late, matrices, of_target)
 
-def dealt_out(made: Sequence[Made], rows: Sequence[Encoded], dtype: torch.dtype) -> list[dict[str, list[Part]]]:
-    """Each row's parts by method, one per target; the terms of one target add up."""
-    found: list[dict[str, list[Part]]] = [{} for _ in rows]
+    def parts(self, rows: Sequence[Encoded]) -> list[Part]:
+        """Each row's share, padding cut off; refuses scores that are not finite."""
+        scores = self.scores.tensor().numpy()
+        layers = None if self.layers is None else self.layers.tensor().numpy()
+        options = {k: per_row(v) for k, v in self.options.items()}
+        if not np.isfinite(scores).all():
+            for i, row in enumerate(rows):
+                if not np.isfinite(scores[i, : len(row)]).all():
+                    raise ModelError(
+                        f"{self.name} gave scores that are not finite numbers for {' '.join(row.tokens[:8])!r}; try "
+                        "dtype='float64'."
+                    )
+        return [
+            Part(
+                scores[i, : len(row)].copy(),
+                None if layers is None else layers[i, :, : len(row)].copy(),
+                {k: v[i] if isinstance(v, list) else v for k, v in options.items()},
+                cut_matrices(self.matrices, i, len(row)),
+            )
+            for i, row in enumerate(rows)
+        ]
+
+
+def per_row(value: Any) -> Any:
+    """What was fetched (b,) as a list, None for NaN."""
+    return [None if v != v else v for v in value.tensor().tolist()] if isinstance(value, Fetched) else value
+
+
+def cut_matrices(matrices: Mapping[str, torch.Tensor] | None, row: int, n: int) -> dict[str, np.ndarray] | None:
+    """One row's matrices (L, n, n), cut to its real tokens."""
+    return None if matrices is None else {k: m[row, :, :n, :n].cpu().numpy().copy() for k, m in matrices.items()}
+
+
+def deal_out(made: Sequence[Made], rows: Sequence[Encoded], found: Sequence[dict[str, list[Part]]]) -> None:
+    """Put each row's parts by method, one per target, into `found`; the terms of one target add up."""
     for one in made:
-        parts = to_parts(one.attribution, one.name, rows, dtype)
-        for own, target, part in zip(found, one.of_target, parts, strict=True):
+        for own, target, part in zip(found, one.of_target, one.parts(rows), strict=True):
             if target is None:
                 continue
             there = own.setdefault(one.name, [])
@@ -70,7 +79,6 @@ def dealt_out(made: Sequence[Made], rows: Sequence[Encoded], dtype: torch.dtype)
                 there.append(part)
             else:
                 there[target] = there[target] + part
-    return found
 
 
 def without_future(part: Part, target: Target) -> Part:

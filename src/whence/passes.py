@@ -1,4 +1,4 @@
-"""The methods of a call with their options, and which forwards they cost: one for all, and a further one per rule set beyond the first."""
+"""The methods of a call with their options, and which forwards they cost: one for all, and a further one for relevance in float64."""
 
 from __future__ import annotations
 
@@ -43,8 +43,9 @@ class ForwardPass:
     """The methods that share one forward, which is ready for relevance by `rules` (None: plain)."""
 
     plan: Plan
-    rules: str | None
+    rules: str | None  # with several, one that divides: its graph carries the others too
     precise: bool = False
+    follows_gradients: bool = False  # some rules of the plan are gradients in part
 
     def dtype(self, own: torch.dtype) -> torch.dtype | None:
         """What to run a model of dtype `own` in: its own, but relevance is never divided in half precision."""
@@ -74,14 +75,34 @@ class ForwardPass:
         return traces
 
 
-def forward_passes(plan: Plan) -> list[ForwardPass]:
-    """Methods grouped by rule set and precision; those that need no relevance ride along, but not in another precision."""
-    groups: dict[tuple[str | None, bool], dict[str, tuple[Method, dict[str, Any]]]] = {}
+def forward_passes(plan: Plan, dtype: torch.dtype = torch.float32) -> list[ForwardPass]:
+    """Methods grouped by the precision that they run in, given the model's own; one forward serves all rule sets of a group.
+
+    Methods that need no relevance ride along, but not in another precision.
+    """
+    groups: dict[tuple[bool, bool, bool], dict[str, tuple[Method, dict[str, Any]]]] = {}
+    plain: dict[str, tuple[Method, dict[str, Any]]] = {}
     for name, (method, options) in plan.items():
         wanted = method.relevance(options)
-        key = (wanted.rules, wanted.precise) if wanted else (None, False)
-        groups.setdefault(key, {})[name] = (method, options)
-    host = next((key for key in groups if key[0] is not None and not key[1]), None)
-    if host is not None and (None, False) in groups:
-        groups[host] = {**groups.pop((None, False)), **groups[host]}
-    return [ForwardPass(methods, rules, precise) for (rules, precise), methods in groups.items()]
+        if wanted is None:
+            plain[name] = (method, options)
+            continue
+        rules = rule_set(wanted.rules)
+        divides = rules.carries == "relevance"
+        # in half precision what divides runs in float32, and what does not need not
+        apart = divides and torch.promote_types(dtype, torch.float32) != dtype
+        groups.setdefault((wanted.precise, apart, rules.paired), {})[name] = (method, options)
+    host = next((key for key in groups if not key[0]), None)
+    if host is not None:
+        groups[host] = {**plain, **groups[host]}
+    elif plain:
+        groups = {(False, False, False): plain, **groups}
+    return [forward_pass(methods, precise) for (precise, _, _), methods in groups.items()]
+
+
+def forward_pass(plan: Plan, precise: bool) -> ForwardPass:
+    wanted = [w for m, o in plan.values() if (w := m.relevance(o)) is not None]
+    sets = [rule_set(name) for name in dict.fromkeys(w.rules for w in wanted)]
+    dividing = [rules.name for rules in sets if rules.carries == "relevance"]
+    rules = next(iter([*dividing, *(rules.name for rules in sets)]), None)
+    return ForwardPass(plan, rules, precise, bool(dividing) and len(dividing) < len(sets))

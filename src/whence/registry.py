@@ -33,7 +33,8 @@ class Attribution:
 
     scores: Tensor  # (b, n)
     layers: Tensor | None = None  # (b, L, n)
-    options: dict[str, Any] = field(default_factory=dict)  # per-batch facts to report; lists hold one entry per row
+    # facts to report; lists hold one entry per row, and so do tensors (b,), which are read late: NaN there is None
+    options: dict[str, Any] = field(default_factory=dict)
     matrices: dict[str, Tensor] | None = None  # name → (b, L, n, n), where the method has them and was asked
 
 

@@ -20,7 +20,7 @@ import whence
 from tests import architectures
 from whence.inputs import Encoded, collate
 from whence.models import SPECS
-from whence.trace import Block, Trace, record
+from whence.trace import Block, Trace, fused, record
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 NUMBERS = np.load(GOLDEN / "mixing.npz")
@@ -304,7 +304,7 @@ def test_value_zeroing_takes_as_many_keys_at_once_as_memory_allows(monkeypatch: 
 
 
 def test_the_fused_kernel_needs_triton(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    look = parts_and_distances.has_triton.__wrapped__  # what it found is kept for good
+    look = fused.has_triton.__wrapped__  # what it found is kept for good
     monkeypatch.setitem(sys.modules, "triton", None)
     assert not look()
     (tmp_path / "triton.py").touch()

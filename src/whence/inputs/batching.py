@@ -137,3 +137,20 @@ def to_device(array: NDArray[Any], device: torch.device) -> Tensor:
     """On a GPU from pinned memory, so that the copy waits for nobody."""
     tensor = torch.from_numpy(array)
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+
+class Fetched:
+    """A tensor on its way from the device to the CPU: the copy starts now, and whoever reads it waits for it alone."""
+
+    def __init__(self, values: Tensor) -> None:
+        self._host, self._event = values.detach(), None
+        if values.is_cuda:
+            self._host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+            self._host.copy_(values.detach(), non_blocking=True)
+            self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._event.record()
+
+    def tensor(self) -> Tensor:
+        if self._event is not None:
+            self._event.synchronize()
+        return self._host

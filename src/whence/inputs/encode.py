@@ -17,7 +17,7 @@ from whence.errors import InputError, Truncated
 
 Input: TypeAlias = str | tuple[str, str] | Mapping[str, Any]
 
-ROW_KEYS = ("input_ids", "token_type_ids", "attention_mask")
+ROW_KEYS = dict.fromkeys(("input_ids", "token_type_ids", "attention_mask")).keys()  # a set in this order
 PER_TOKEN = ("input_ids", "tokens", "special", "offsets", "word_ids", "segments")
 SOMETIMES = ("token_type_ids", "attention_mask", "position_ids")
 MARK = re.compile("##|Ġ|▁")  # how tokenizers mark the pieces of words
@@ -166,8 +166,8 @@ class Encoder:
     def _encode_ids(self, item: Mapping[str, Any], at: str) -> Encoded:
         if item.get("input_ids") is None:
             raise InputError(f"{at}a mapping needs 'input_ids'; got the keys {sorted(map(str, item))}.")
-        extra = sorted(set(map(str, item)) - set(ROW_KEYS))
-        if extra:
+        if not item.keys() <= ROW_KEYS:
+            extra = sorted(map(str, set(item) - ROW_KEYS))
             raise InputError(f"{at}unknown keys {extra} in a tokenised row; allowed: {', '.join(ROW_KEYS)}.")
         given = {key: int_tuple(item[key], key, at) for key in ROW_KEYS if item.get(key) is not None}
         ids = given["input_ids"]
@@ -192,19 +192,27 @@ class Encoder:
             raise InputError(f"{at}the row holds special tokens only: there is nothing to explain.")
         return row
 
+    @cached_property
+    def _numerals(self) -> list[str]:
+        """What tokens are called where there is no tokenizer: their ids."""
+        return list(map(str, range(self.vocab_size)))
+
     def from_ids(
         self, ids: tuple[int, ...], types: tuple[int, ...] | None = None, mask: tuple[int, ...] | None = None
     ) -> Encoded:
         """A row of ids that are known to be good."""
         special = tuple(map(self.special_ids.__contains__, ids))
-        named = ids if self.tokenizer is None else self.tokenizer.convert_ids_to_tokens(list(ids))
-        tokens = tuple(map(str, named))
+        if self.tokenizer is None:
+            tokens, words = tuple(map(self._numerals.__getitem__, ids)), each_a_word(special)
+        else:
+            tokens = tuple(map(str, self.tokenizer.convert_ids_to_tokens(list(ids))))
+            words = words_from_pieces(tokens, special)
         return Encoded(
             input_ids=ids,
             tokens=tokens,
             special=special,
             offsets=((0, 0),) * len(ids),
-            word_ids=words_from_pieces(tokens, special),
+            word_ids=words,
             segments=tuple([None if s else t for s, t in zip(special, types or (0,) * len(ids), strict=True)]),
             token_type_ids=types,
             attention_mask=mask,
@@ -266,6 +274,12 @@ def number_words(
     return tuple(numbers)
 
 
+def each_a_word(special: Sequence[bool]) -> tuple[int | None, ...]:
+    """Word numbers of tokens that are whole words."""
+    count = itertools.count()
+    return tuple([None if is_special else next(count) for is_special in special])
+
+
 def words_from_pieces(tokens: Sequence[str], special: Sequence[bool]) -> tuple[int | None, ...]:
     """Word numbers from the pieces alone: '##x' continues a word; in vocabularies with 'Ġ' or '▁', what lacks it does, unless
     only one of the two is punctuation.
@@ -273,9 +287,8 @@ def words_from_pieces(tokens: Sequence[str], special: Sequence[bool]) -> tuple[i
     >>> words_from_pieces(["Ġun", "seen", ".", '"'], [False] * 4)
     (0, 0, 1, 1)
     """
-    if not any(map(MARK.match, tokens)):  # no marks: every token is a word
-        count = itertools.count()
-        return tuple([None if is_special else next(count) for is_special in special])
+    if not any(map(MARK.match, tokens)):
+        return each_a_word(special)
     marked = any(t.startswith(("Ġ", "▁")) for t in tokens)
     numbers: list[int | None] = []
     word, last = -1, ""  # the piece before, if a word can go on from it

@@ -52,7 +52,7 @@ def with_kept(trace: Trace, rules: str) -> Attribution:
     """Relevance at X^0 with all layers, and which share of what was started with arrived there."""
     layers = token_relevance(trace)
     started = started_with(trace, rules)
-    kept = [k / s if s else None for k, s in zip(layers[:, 0].sum(-1).tolist(), started.tolist(), strict=True)]
+    kept = layers[:, 0].sum(-1).double() / started.double().masked_fill(started == 0, torch.nan)  # (b,)
     return Attribution(layers[:, 0], layers, {"relevance_kept": kept})
 
 

@@ -7,7 +7,7 @@ open sums: memory does not grow with the number of points, nor with the number o
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from whence.registry import Method, Part
 from whence.tasks import Scalar, Target, Term
 from whence.trace import Recording, record
 from whence.trace.deeplift import DEEPLIFT, for_inputs, log_softmax
-from whence.trace.recorder import gradients
+from whence.trace.recorder import check_finite, gradients
 
 CPU_TOKENS = 1024  # more at once is no faster there, and takes more memory
 PAIR_BYTES = 1 << 30  # how much attention, written out in a paired run, one batch may hold
@@ -83,6 +83,7 @@ class Walker:
     values: Sequence[float | None]  # y of each row, where it is known
     batch_tokens: int
     progress: bool | None
+    finite: list[Tensor] = field(default_factory=list)  # whether each batch's logits were; asked at the end
 
     def walk(self, name: str, path: Path) -> list[Part]:
         """One Part per row; rows that need more points than they had walk again."""
@@ -99,6 +100,8 @@ class Walker:
                 else:
                     more[row] = result
             counts = dict(sorted(more.items()))
+        if self.finite:
+            check_finite(torch.stack(self.finite).all())
         return [found[row] for row in range(len(self.rows))]
 
     def checked(self, name: str, row: int, part: Part) -> Part:
@@ -123,14 +126,21 @@ class Walker:
         open_sums: dict[int, Sums] = {}
         left = dict(counts)
         with counting(name, len(pairs), self.progress) as counter:
+            finished: list[
+                tuple[int, Sums]
+            ] = []  # handed out once the next batch is on its way, so that a GPU never waits
             for group in self.groups(owners, path.paired):
-                for row, done, sums in self.engine.in_memory(owners, group, run):
+                parts = self.engine.in_memory(owners, group, run)
+                yield from finished
+                finished = []
+                for row, done, sums in parts:
                     before = open_sums.get(row)
                     open_sums[row] = sums if before is None else {key: before[key] + sums[key] for key in sums}
                     left[row] -= done
                     if not left[row]:
-                        yield row, open_sums.pop(row)
+                        finished.append((row, open_sums.pop(row)))
                 counter.advance(len(group))
+            yield from finished
 
     def groups(self, owners: Sequence[Encoded], paired: bool) -> list[list[int]]:
         lengths = [len(row) for row in owners]
@@ -154,9 +164,11 @@ class Walker:
             both = self.engine.collate([*rows, *rows])
             points = torch.cat([leg.points, leg.points - leg.span])
             with self.record(both, frozenset({"embeddings.grad"}), points, paired=True) as recording:
+                self.finite.append(recording.finite)
                 gradient, change = multipliers(recording, self.scalar([row for row, _ in pairs] * 2))
             return path.parts(leg, gradient * batch.valid[:, :, None], change)
         with self.record(batch, frozenset({GRADIENT_OF[path.of]}), leg.points) as recording:
+            self.finite.append(recording.finite)
             gradient = recording.toward(scalar).embeddings_grad(path.of)
         return path.parts(leg, gradient, None)
 
@@ -178,6 +190,7 @@ class Walker:
             here = self.here(batch, part, which, [2] * len(part))
             points = torch.lerp(here.x, here.baseline(path.baseline), here.per_point(which))
             with self.record(batch, frozenset(), points) as recording:
+                recording.check()
                 return value(recording, self.scalar([pairs[i][0] for i in numbers]), path.of).tolist()
 
         for group in self.groups(owners, paired=False):

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from whence.engine import Engine
 from whence.errors import InputError, ModelError
-from whence.inputs import Batch, Encoded, pack, to_batch, to_device
+from whence.inputs import Batch, Encoded, Fetched, pack, to_batch, to_device
 from whence.models import first_token_only, is_causal, pad_id, untouched
 from whence.perturb.rows import Ints, Rows
 from whence.progress import Counter, counting
@@ -196,7 +196,8 @@ class Runner:
         log_probability = scalar.log_probability(logits, log_probabilities)
         first = logits[torch.arange(len(logits), device=logits.device), scalar.place[:, 0]]  # (r, options)
         known = torch.full_like(y, torch.nan) if log_probability is None else log_probability
-        return [Pending(asked, torch.stack([y.double(), known.double(), first.argmax(-1).double()]))]
+        found = torch.stack([y.double(), known.double(), first.argmax(-1).double()])
+        return [Pending(asked, Fetched(found))]
 
     def batch(self, numbers: Ints) -> Batch:
         """The rows as padded tensors, brought to the device by one copy."""
@@ -215,20 +216,13 @@ class Runner:
         return to_device(array, self.engine.device)
 
 
+@dataclass(frozen=True)
 class Pending:
     """Results that may still be on their way from the device."""
 
-    def __init__(self, requests: Ints, values: Tensor) -> None:
-        self.requests = requests
-        self._host, self._event = values, None
-        if values.is_cuda:
-            self._host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
-            self._host.copy_(values, non_blocking=True)
-            self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            self._event.record()
+    requests: Ints
+    fetched: Fetched
 
     def values(self) -> NDArray[np.float64]:
         """(3, r), waited for."""
-        if self._event is not None:
-            self._event.synchronize()
-        return self._host.numpy()
+        return self.fetched.tensor().numpy()

@@ -67,6 +67,7 @@ def answer(explainer: Explainer, rows: Sequence[Encoded], about: Sequence[Ask | 
 
     def run(part: Sequence[Encoded], numbers: Sequence[int]) -> list[Answer]:
         with record(engine.model, task, engine.collate(part), frozenset()) as recording:
+            recording.check()
             said = task.answers(part, recording.logits, recording.log_probabilities)
             own = [
                 one if isinstance(one := about[number], Target) else task.targets([row], [one], logits[None])[0][0]

@@ -148,10 +148,13 @@ class Attention(Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (r,) = grads
-        if not ctx.run.relevance:
-            found = torch.autograd.grad(ctx.context, ctx.inner, r, retain_graph=True)
-        else:
+        found: tuple[Tensor, ...]
+        shares = ctx.run.rules.fused_attention if ctx.run.relevance else (1.0, 1.0, 1.0)
+        if shares is None:
             found = through_attention(ctx.layer, r, ctx.number, ctx.run)
+        else:
+            found = torch.autograd.grad(ctx.context, ctx.inner, r, retain_graph=True)
+            found = tuple(g if share == 1 else g * share for g, share in zip(found, shares, strict=True))
         return (*found, None, None, None)
 
 

@@ -14,7 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from whence.trace import deeplift
-from whence.trace.operations import Binary, Constant, Linear, Run, Share, Unary, apply, is_traced, leaf
+from whence.trace.operations import Binary, Constant, Linear, RuleOf, Run, Share, Unary, apply, is_traced, leaf
+from whence.trace.rules import RuleSet
 
 
 def linear(run: Run, func: Any, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
@@ -87,7 +88,7 @@ def negate(run: Run, func: Any, x: Tensor) -> Any:
     return apply(Constant, x, -1, lambda: func(x), run)
 
 
-def unary(run: Run, rule: Callable[..., Tensor], call: Callable[[Tensor], Tensor], x: Tensor) -> Any:
+def unary(run: Run, rule: RuleOf, call: Callable[[Tensor], Tensor], x: Tensor) -> Any:
     with torch.enable_grad():
         inner = leaf(x, run)
         y = call(inner)
@@ -95,7 +96,7 @@ def unary(run: Run, rule: Callable[..., Tensor], call: Callable[[Tensor], Tensor
 
 
 def elementwise(run: Run, func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    return unary(run, run.rules.elementwise, lambda t: func(t, *args, **kwargs), x)
+    return unary(run, lambda rules: rules.elementwise, lambda t: func(t, *args, **kwargs), x)
 
 
 def paired_only(run: Run, func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -113,7 +114,7 @@ def softmax(run: Run, func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
         return func(x, *args, **kwargs)
     if run.rules.paired and (args[0] if args else kwargs.get("dim")) not in (-1, x.dim() - 1):
         return NotImplemented
-    return unary(run, run.rules.softmax, lambda t: func(t, *args, **kwargs), x)
+    return unary(run, lambda rules: rules.softmax, lambda t: func(t, *args, **kwargs), x)
 
 
 def layer_norm(
@@ -128,8 +129,8 @@ def layer_norm(
     if len(normalized_shape) != 1:
         return NotImplemented
 
-    def rule(inner: Tensor, y: Tensor, r: Tensor) -> Tensor:
-        return run.rules.layer_norm(inner, y, r, weight, eps)
+    def rule(rules: RuleSet) -> Callable[..., Tensor]:
+        return lambda inner, y, r: rules.layer_norm(inner, y, r, weight, eps)
 
     return unary(run, rule, lambda t: func(t, normalized_shape, weight, bias, eps), x)
 
@@ -147,7 +148,7 @@ def rms_norm(
     def rule(inner: Tensor, y: Tensor, m: Tensor) -> Tensor:
         return deeplift.rms_norm(inner, y, m, weight, small)
 
-    return unary(run, rule, lambda t: func(t, normalized_shape, weight, eps), x)
+    return unary(run, lambda _: rule, lambda t: func(t, normalized_shape, weight, eps), x)
 
 
 def dropout(run: Run, func: Any, x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:

@@ -65,13 +65,14 @@ class Run:
             _run.reset(token)
 
     @contextmanager
-    def carrying(self, heads: HeadParts | None) -> Iterator[None]:
-        """Backwards inside the block carry relevance, through these heads."""
-        self.carry, self.gates.heads = Carry.RELEVANCE, heads
+    def carrying(self, heads: HeadParts | None, rules: RuleSet | None = None) -> Iterator[None]:
+        """Backwards inside the block carry relevance, through these heads; by other rules than the forward's own, if given."""
+        own = self.rules
+        self.carry, self.gates.heads, self.rules = Carry.RELEVANCE, heads, rules or own
         try:
             yield
         finally:
-            self.carry, self.gates.heads = Carry.GRADIENT, None
+            self.carry, self.gates.heads, self.rules = Carry.GRADIENT, None, own
 
 
 _run: ContextVar[Run | None] = ContextVar("whence_run", default=None)
@@ -147,18 +148,23 @@ class Constant(Function):
         return r.sum_to_size(ctx.shape), None, None, None
 
 
+# which rule of a set an operation follows; asked at the backward, so that one forward serves several sets
+RuleOf = Callable[[RuleSet], Callable[..., Tensor] | None]
+
+
 class Unary(Function):
     """y = f(x), kept as a small graph of its own so that the true gradient is at hand too."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, inner: Tensor, y: Tensor, rule: Callable[..., Tensor], run: Run) -> Tensor:
+    def forward(ctx: Any, x: Tensor, inner: Tensor, y: Tensor, rule: RuleOf, run: Run) -> Tensor:
         ctx.run, ctx.inner, ctx.y, ctx.rule = run, inner, y, rule
         return y.detach()
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        if ctx.run.relevance:
-            return ctx.rule(ctx.inner, ctx.y, grads[0]), None, None, None, None
+        rule = ctx.rule(ctx.run.rules) if ctx.run.relevance else None
+        if rule is not None:
+            return rule(ctx.inner, ctx.y, grads[0]), None, None, None, None
         (found,) = torch.autograd.grad(ctx.y, ctx.inner, grads[0], retain_graph=True)
         return found, None, None, None, None
 

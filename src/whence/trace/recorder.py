@@ -71,6 +71,15 @@ class Recording:
             return pairs.tril()
         return pairs if self.batch.padded else None
 
+    @property
+    def finite(self) -> Tensor:
+        """Whether all logits are numbers, on the device."""
+        return torch.isfinite(self.logits.detach()).all()
+
+    def check(self) -> None:
+        """Refuse logits that are not numbers."""
+        check_finite(self.finite)
+
     def y(self, scalar: Scalar) -> Tensor:
         """What is explained, in the graph: (b,)."""
         return scalar.y(self.logits, self.log_probabilities)
@@ -140,12 +149,12 @@ class Recording:
         if wanted.heads is not None:
             wanted.heads.check([layer.handle for layer in self.layers], self.run.gates.layers)
         scalar = trace.scalar
-        with self.run.carrying(wanted.heads):
+        with self.run.carrying(wanted.heads, rule_set(wanted.rules)):
             if self.run.rules.carries == "coefficient":
                 coefficients = gradients(self.y(scalar).sum(), flat, keep=not last)
                 found = [c * t.detach() for c, t in zip(coefficients, flat, strict=True)]
             else:
-                contrastive = bool(scalar.contrastive.any())
+                contrastive = scalar.any_contrast
                 found = gradients(scalar.chosen(self.logits).sum(), flat, keep=contrastive or not last)
                 if contrastive:
                     against = gradients(scalar.rejected(self.logits).sum(), flat, keep=not last)
@@ -206,8 +215,11 @@ def record(
     dtype: torch.dtype | None = None,
     lm_heads: Mapping[Any, LMHead] | None = None,
     points: Tensor | None = None,
+    gradients: bool = False,
 ) -> Iterator[Recording]:
     """One forward of `batch`, with the model lent for as long as the block lasts; ready for relevance by `rules`, if any.
+
+    gradients: ready for true gradients too, where no need says so: other rules that follow gradients will be carried.
 
     dtype: run with a copy of the weights in another dtype than the model's own; the model keeps its weights.
     points: (b, n, d) to take the place of the word embeddings; the model still sees the ids (positions, padding).
@@ -219,7 +231,9 @@ def record(
     implementation = (NAME if through_interface else "eager") if wants_attention else None
     check_weights(model)
     with untouched(model, attention=implementation, pad_id=batch.pad_id):
-        recording = forward(model, task, batch, needs, wants_attention, through_interface, rules, dtype, points)
+        recording = forward(
+            model, task, batch, needs, wants_attention, through_interface, rules, dtype, points, gradients
+        )
         recording.lm_heads = lm_heads
         yield recording
 
@@ -234,6 +248,7 @@ def forward(
     rules: str | RuleSet | None = None,
     dtype: torch.dtype | None = None,
     points: Tensor | None = None,
+    gradients: bool = False,
 ) -> Recording:
     embeddings: list[Tensor] = []
     hidden: list[Tensor] = []
@@ -257,7 +272,7 @@ def forward(
         tape = stack.enter_context(AttentionTape())
         run = None
         if rules is not None:
-            gradients_too = any(".grad" in need for need in needs)
+            gradients_too = gradients or any(".grad" in need for need in needs)
             run = stack.enter_context(relevance_ready(model, rules, len(batch.input_ids), gradients_too))
         if dtype is None or dtype == model.dtype:
             output = model(**inputs)
@@ -271,7 +286,8 @@ def forward(
             "simple, gradient, gradient-x-input."
         )
     logits = task.logits(output, batch)  # (b, places, options)
-    check_finite(logits)
+    if not logits.is_cuda:  # a GPU would have to be waited for: there it is asked with the answers (`Recording.check`)
+        check_finite(torch.isfinite(logits).all())
     recording = Recording(
         batch=batch,
         needs=needs,
@@ -353,9 +369,9 @@ def layer_states(model: PreTrainedModel, kept: list[Tensor]) -> Iterator[None]:
         kept += output_of_last
 
 
-def check_finite(logits: Tensor) -> None:
+def check_finite(finite: Tensor) -> None:
     """NaN or infinite logits cannot be explained."""
-    if not bool(torch.isfinite(logits).all()):
+    if not bool(finite):
         raise ModelError(
             "the model answered with logits that are not finite numbers, though its weights are: try dtype='float32'."
         )

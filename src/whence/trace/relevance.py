@@ -104,7 +104,7 @@ def relevance_ready(model: nn.Module, rules: str | RuleSet, rows: int, gradients
         if pair is None:
             return output
         run.opaque -= 1
-        return apply(Unary, *pair, output, run.rules.elementwise, run)
+        return apply(Unary, *pair, output, lambda rules: rules.elementwise, run)
 
     modules = [m for m in model.modules() if is_composite(m, run.rules)]
     handles: list[Any] = [m.register_forward_pre_hook(before) for m in modules]

@@ -201,6 +201,10 @@ def masked_softmax(x: Tensor, y: Tensor, r: Tensor) -> Tensor:
 
 def identity_coefficient(x: Tensor, y: Tensor, c: Tensor) -> Tensor:
     """The same for coefficients: c_x = c y/x (AttnLRP eq. 9); also right for RMSNorm, where y/x is the detached scale."""
+    if fusible(x, y, c):
+        from whence.trace import rules_triton
+
+        return rules_triton.scaled(c, y, x)
     return y.div(x).nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0).mul_(c)
 
 

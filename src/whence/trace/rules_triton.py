@@ -47,6 +47,15 @@ def _weighed_kernel(by_sign, by_size, x, size, BLOCK: tl.constexpr):  # type: ig
     tl.store(by_sign + at, found, mask=inside)
 
 
+@triton.jit  # type: ignore[untyped-decorator]
+def _scaled_kernel(c, y, x, out, size, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < size
+    ratio = tl.div_rn(tl.load(y + at, mask=inside, other=0.0), tl.load(x + at, mask=inside, other=1.0))
+    finite = tl.abs(ratio) < float("inf")  # no number is not, either
+    tl.store(out + at, tl.where(finite, ratio, 0.0) * tl.load(c + at, mask=inside, other=0.0), mask=inside)
+
+
 def grid(size: int) -> tuple[int]:
     return (triton.cdiv(size, BLOCK),)
 
@@ -73,3 +82,11 @@ def weighed(by_sign: Tensor, by_size: Tensor, x: Tensor) -> Tensor:
     by_sign, by_size, x = by_sign.contiguous(), by_size.contiguous(), x.contiguous()
     _weighed_kernel[grid(x.numel())](by_sign, by_size, x, x.numel(), BLOCK=BLOCK, num_warps=8)
     return by_sign
+
+
+def scaled(c: Tensor, y: Tensor, x: Tensor) -> Tensor:
+    """c ⊙ y/x, the quotient 0 where it is no number (`rules.identity_coefficient`)."""
+    c, y, x = c.contiguous(), y.contiguous(), x.contiguous()
+    out = torch.empty_like(c)
+    _scaled_kernel[grid(c.numel())](c, y, x, out, c.numel(), BLOCK=BLOCK, num_warps=8)
+    return out

@@ -1,0 +1,137 @@
+"""One batch through every pass that its methods need. Numbers are read late: a GPU that is asked for one makes everybody wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from whence.engine import Engine
+from whence.inputs import Encoded, Fetched
+from whence.models.lm_head import LMHead
+from whence.parts import Made, deal_out
+from whence.passes import ForwardPass, Plan
+from whence.registry import Part
+from whence.tasks import Ask, Scalar, Target, Task
+from whence.trace import Recording, record
+from whence.trace.recorder import check_finite
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What the model said of one row, and what is explained of it."""
+
+    targets: list[Target]
+    probabilities: list[float | None]  # of each target
+    prediction: str
+
+
+@dataclass
+class Outcome:
+    """One row's answer and each method's parts, one per target; empty until they are read."""
+
+    parts: dict[str, list[Part]] = field(default_factory=dict)
+    _answered: Answered | None = None
+
+    @property
+    def answered(self) -> Answered:
+        assert self._answered is not None
+        return self._answered
+
+
+def trace_batch(
+    engine: Engine,
+    rows: Sequence[Encoded],
+    asks: Sequence[Ask],
+    passes: Sequence[ForwardPass],
+    lm_head: Callable[[Any], LMHead],
+) -> Callable[[Sequence[Outcome]], None]:
+    """Run the passes: for each one forward, and one backward per scalar, relevance and term. What is returned reads the numbers."""
+    said: Said | None = None
+    made: list[Made] = []
+    batch = engine.collate(rows)
+    for planned in passes or [ForwardPass({}, None)]:
+        dtype, heads = planned.dtype(engine.model.dtype), lm_heads(planned.plan, lm_head)
+        both = planned.follows_gradients
+        with record(
+            engine.model, engine.task, batch, planned.needs, planned.rules, dtype, heads, gradients=both
+        ) as recording:
+            said = said or Said(engine.task, rows, asks, recording)
+            for scalar, of_target, last in said.turns() if planned.plan else ():
+                traces = planned.traces(recording, scalar, last=last)
+                for name, (method, options) in planned.plan.items():
+                    made.append(Made.of(name, method(traces[name], **options), of_target, engine.model.dtype))
+    assert said is not None
+    return partial(read, said, made, rows)
+
+
+def read(said: Said, made: Sequence[Made], rows: Sequence[Encoded], outcomes: Sequence[Outcome]) -> None:
+    """Wait for the batch, and put its numbers into the outcomes of its rows."""
+    for outcome, answered in zip(outcomes, said.answered, strict=True):
+        outcome._answered = answered
+    deal_out(made, rows, [outcome.parts for outcome in outcomes])
+
+
+def lm_heads(plan: Plan, lm_head: Callable[[Any], LMHead]) -> Mapping[Any, LMHead]:
+    """The heads that decoding methods of a plan read, by what their option said."""
+    return {o.get("lm_head"): lm_head(o.get("lm_head")) for m, o in plan.values() if "lm-head" in m.needs(o)}
+
+
+class Said:
+    """What the model said of a batch, and which scalars follow from it.
+
+    Where the task can name the scalar on the device (`at_once`), nobody waits for the answer before the backward is on its way.
+    """
+
+    def __init__(self, task: Task, rows: Sequence[Encoded], asks: Sequence[Ask], recording: Recording) -> None:
+        self.task, self.rows, self.asks = task, rows, asks
+        at_once = getattr(task, "at_once", None)
+        self.scalar: Scalar | None = None if at_once is None else at_once(rows, asks, recording.logits)
+        logits = recording.logits.detach()
+        self._logits = logits if self.scalar is None else Fetched(logits)
+        self._index = None if self.scalar is None else Fetched(self.scalar.index)
+
+    @cached_property
+    def answered(self) -> list[Answered]:
+        """Targets resolved by what the model says, with their probabilities."""
+        logits = self._logits.tensor() if isinstance(self._logits, Fetched) else self._logits
+        check_finite(torch.isfinite(logits).all())
+        asks = self.asks
+        if self._index is not None:  # what was explained, whichever of two equal logits that is
+            asks = [replace(a, target=i) for a, (i,) in zip(asks, self._index.tensor().tolist(), strict=True)]
+        log_p = self.task.log_probabilities(logits.to(torch.promote_types(logits.dtype, torch.float32)))
+        targets = self.task.targets(self.rows, asks, logits)
+        said = self.task.answers(self.rows, logits, log_p)
+        chances = [[] for _ in self.rows]  # type: list[list[float | None]]
+        for k in range(max(map(len, targets))):
+            joint = [own[min(k, len(own) - 1)].joint() for own in targets]
+            for own, chance, (value, y) in zip(targets, chances, valued(joint, logits, log_p), strict=True):
+                if k < len(own):
+                    chance.append(value)
+                    own[k] = replace(own[k], y=y)
+        return [Answered(t, c, p.label) for t, c, p in zip(targets, chances, said, strict=True)]
+
+    def turns(self) -> Iterator[tuple[Scalar, list[int | None], bool]]:
+        """Every scalar of the batch in turn, which of its row's targets each is of, and whether it is the last."""
+        if self.scalar is not None:
+            yield self.scalar, [0] * len(self.rows), True
+            return
+        terms = [[(k, term) for k, t in enumerate(a.targets) for term in t.terms] for a in self.answered]
+        turns = max(map(len, terms))
+        assert isinstance(self._logits, Tensor)
+        for turn in range(turns):
+            now = [own[min(turn, len(own) - 1)] for own in terms]
+            of_target = [k if turn < len(own) else None for (k, _), own in zip(now, terms, strict=True)]
+            yield Scalar.stack([term for _, term in now], self._logits.device), of_target, turn == turns - 1
+
+
+def valued(joint: Sequence[Any], logits: Tensor, log_p: Tensor | None) -> Iterator[tuple[float | None, float]]:
+    """The probability (where there is one) and the value of each row's scalar."""
+    scalar = Scalar.stack(joint, logits.device)
+    found = scalar.log_probability(logits, log_p)
+    chances = [None] * len(joint) if found is None else found.exp().tolist()
+    return zip(chances, scalar.y(logits, log_p).tolist(), strict=True)
