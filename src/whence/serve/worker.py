@@ -14,6 +14,7 @@ from typing import Any
 
 from whence.errors import WhenceError
 from whence.explainer import Explainer
+from whence.memory import give_back
 from whence.serve.jobs import Job
 from whence.serve.settings import Settings
 
@@ -96,6 +97,7 @@ class Worker:
         with stopping_between_forwards(self.explainer, self._check):
             while (batch := self._take()) is not None:
                 self._run([pending for pending in batch if pending.future.set_running_or_notify_cancel()])
+                give_back()  # answers are on their way already
 
     def _take(self) -> list[Pending] | None:
         """The oldest job with those that go with it; None when the server stops."""
