@@ -81,6 +81,12 @@ def memory_of(process: int) -> float:
     return int(found[1]) / 1024 if found else float("nan")
 
 
+def rested(process: int) -> float:
+    """Memory of a server that nobody asks: what a batch has freed is given back by then."""
+    time.sleep(1)
+    return memory_of(process)
+
+
 def measure(clients: int, requests: int, method: str, max_batch: int) -> Measured:
     """A server of its own, a round to warm it up, and the round that counts."""
     command = [sys.executable, "-m", "whence", "serve", "--port", "0", "--model", "sentiment"]
@@ -93,9 +99,9 @@ def measure(clients: int, requests: int, method: str, max_batch: int) -> Measure
         drain = subprocess.Popen(["cat"], stdin=running.stderr, stdout=subprocess.DEVNULL)  # its log must not fill up
         httpx.get(f"{found[1]}/api/models", timeout=120)
         asyncio.run(crowd(found[1], clients, max(2, requests // 5), method, 0))
-        warm = memory_of(running.pid)
+        warm = rested(running.pid)
         load = asyncio.run(crowd(found[1], clients, requests, method, 1))
-        return Measured(load, warm, memory_of(running.pid))
+        return Measured(load, warm, rested(running.pid))
     finally:
         running.send_signal(signal.SIGTERM)
         running.wait(20)

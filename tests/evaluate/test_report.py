@@ -105,8 +105,8 @@ def test_curves(report: whence.Report) -> None:
     assert len(curves.lines["attcat"]) == len(curves.grid) == 11
     start = {name: line[0] for name, line in curves.lines.items()}
     assert len(set(start.values())) == 1  # nothing hidden: the same for all
-    assert report.figure("hiding-auc").axes[0].get_xlabel() == "% of tokens"
-    assert report.figure("token-overlap").axes[0].get_xlabel() == "k"
+    assert report.figure("hiding-auc").axes[0].get_xlabel() == "% of tokens, strongest first"
+    assert report.figure("token-overlap").axes[0].get_xlabel() == "k strongest tokens"
     assert {t.get_text() for t in report.figure().axes[0].get_yticklabels()} == set(report.methods), "methods × metrics"
     with pytest.raises(UnknownName):
         report.figure("kendall")

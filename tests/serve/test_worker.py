@@ -192,3 +192,18 @@ def test_who_runs_the_same_model_elsewhere_is_not_stopped(held: Held) -> None:
     """A batch that nobody waits for any more, and that has not ended yet, is this worker's own affair."""
     held.blocked.drop()
     assert held.worker.explainer.predict("a good film").label
+
+
+def test_memory_is_given_back_when_nobody_asks(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    given, batches_then = threading.Event(), []
+
+    def give_back() -> None:
+        batches_then.append(held.worker.batches)
+        given.set()
+
+    monkeypatch.setattr("whence.serve.worker.give_back", give_back)
+    waiting = [held.worker.submit(job(Asked("good film"))) for job in (Predict, lambda asked: Explain(asked, ("gae",)))]
+    held.let_go()
+    wait([pending.future for pending in waiting], 20)
+    assert given.wait(20)
+    assert batches_then == [3], "not between batches, which would have to get it anew"

@@ -5,10 +5,8 @@ A row that cannot be explained costs only itself: its sentence goes into `error`
 
 from __future__ import annotations
 
-import ctypes
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +19,7 @@ from whence.errors import InputError, NotSupported, WhenceError
 from whence.explainer import Explainer
 from whence.explanation import Explanation
 from whence.inputs import Encoded, pack
+from whence.memory import give_back
 from whence.passes import Plan
 from whence.tasks import Ask
 
@@ -130,12 +129,6 @@ def compute(explainer: Explainer, job: Job, plan: Plan, rows: Sequence[Row], adv
         advance(len(group), tokens)
         give_back()
     return profile
-
-
-def give_back() -> None:
-    """Return freed memory to the system: glibc keeps it in pieces, and batches of ever other shapes would pile them up."""
-    with suppress(OSError, AttributeError):  # other systems have no such call, and no such habit
-        ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def length(row: Row) -> int:

@@ -16,7 +16,7 @@ from whence.errors import UnknownName, WhenceError
 from whence.evaluate import statistics
 from whence.evaluate.engine import BASELINE, Plan, Results
 from whence.evaluate.statistics import Figure
-from whence.evaluate.tables import as_csv, as_latex, as_markdown, cell, csv_text
+from whence.evaluate.tables import ARROWS, as_csv, as_latex, as_markdown, cell, csv_text
 from whence.metrics.overlap import Corpus
 from whence.provenance import write_whole
 from whence.registry import Metric
@@ -128,7 +128,8 @@ class Report:
         ranked = [name for name in self.rank(metric) if name != BASELINE][: LINES - 1]
         chosen = methods or [*ranked, *([BASELINE] if BASELINE in curves.lines else [])]
         lines = {name: curves.drawn(name) for name in chosen}
-        return curves_figure(lines, "% of tokens" if curves.is_share else "k", metric, width=WIDE, theme=theme)
+        share = "% of tokens, strongest first" if curves.is_share else "k strongest tokens"
+        return curves_figure(lines, share, f"{metric} {ARROWS[self.better[metric]]}", width=WIDE, theme=theme)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and strings, ready for JSON; NaN is null."""

@@ -26,7 +26,9 @@ h1{{font-size:1.3em;margin:.2em 0}}
 .whence .columns{{display:grid;grid-template-columns:repeat(auto-fit,minmax(20em,1fr));gap:1em 2em}}
 .whence h2{{font-size:1.1em;margin:1em 0 .3em}}
 .whence details{{border-bottom:1px solid;{paint("border-color", LIGHT.line, DARK.line)}}}
-.whence summary{{cursor:pointer;display:grid;grid-template-columns:9em 1fr 4em;gap:.6em;align-items:center}}
+.whence summary{{cursor:pointer;display:grid;grid-template-columns:.7em 9em 1fr 4em;gap:.6em;align-items:center}}
+.whence summary::before{{content:"▸";content:"▸"/"";{paint("color", LIGHT.muted, DARK.muted)}}}
+.whence details[open] summary::before{{content:"▾";content:"▾"/""}}
 .whence summary bdi{{overflow-wrap:anywhere}}
 .whence .bar{{height:.8em;border-radius:2px;{paint("background", LIGHT.weight[1], DARK.weight[1])}}}
 .whence summary small{{text-align:end;{paint("color", LIGHT.muted, DARK.muted)}font-variant-numeric:tabular-nums}}
@@ -104,6 +106,6 @@ def classes_html(
     keys = " ".join(legend(signed) for signed in sorted({is_signed(e) for e in explanations}))
     inner = (
         f'{style_sheet()}<style>{CLASS_STYLE}</style><h1>{html.escape(title)}</h1><div class="head">{html.escape(about(found))}. {shared} '
-        f'Open a word to see the texts it comes from. {keys}</div><div class="columns">{"".join(columns)}</div>'
+        f'Open a word to see the texts it comes from, marked as in all pictures: {keys}</div><div class="columns">{"".join(columns)}</div>'
     )
     return page(title, inner).replace("<body>", '<body class="whence">', 1)

@@ -46,8 +46,9 @@ def curves_figure(
     if not curves:
         raise InputError("no curve to draw: give {name: {'x': …, 'mean': …}}.")
     longest = max(len(plain(name)) for name in curves)
-    columns = min(len(curves), max(1, int(width / (0.75 + longest * SMALL / 110))))  # a handle and a name, in inches
-    legend_rows = -(-len(curves) // columns)
+    fit = max(1, int(width / (0.6 + longest * SMALL / 115)))  # a handle and a name, in inches
+    legend_rows = -(-len(curves) // fit)
+    columns = -(-len(curves) // legend_rows)  # rows of nearly equal length: no name is left alone on the last
     figure, look = new_figure(width, 2.2 + 0.16 * legend_rows, theme)
     axes = figure.subplots()
     for i, (name, curve) in enumerate(curves.items()):

@@ -40,7 +40,7 @@ def scale_rules(used_in: str | None = None) -> str:
             light, dark = (shade(sign * step / STEPS, signed, theme) for theme in (LIGHT, DARK))
             ground = paint("background", light, dark)
             if sign < 0 and step >= UNDERLINED * STEPS:
-                ground += "text-decoration:underline 2px;text-underline-offset:.18em;text-decoration-skip-ink:none;"
+                ground += "text-decoration:underline 2px;text-underline-offset:.14em;text-decoration-skip-ink:none;"
             rules.append(f".whence .{letter}{step}{{{ground}{paint('color', ink_on(light), ink_on(dark))}}}")
     return "\n".join(rules)
 
@@ -60,7 +60,7 @@ border-radius:6px;max-width:60em;overflow-wrap:anywhere;text-align:start;print-c
 .whence .cut{{text-decoration:line-through}}
 .whence .text{{white-space:pre-wrap;font-kerning:none}}
 .whence .key{{white-space:nowrap;margin-inline-start:.6em}}
-.whence .key span{{padding:.1em .45em;border-radius:3px}}
+.whence .key span{{padding:.16em .45em;border-radius:3px}}
 .whence table{{border-collapse:collapse;width:100%}}
 .whence th{{text-align:start;vertical-align:top;font-weight:600;white-space:nowrap;padding:.2em 1em .2em 0;font-size:.85em}}
 .whence td{{padding:.2em 0;vertical-align:top}}

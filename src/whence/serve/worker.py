@@ -14,11 +14,13 @@ from typing import Any
 
 from whence.errors import WhenceError
 from whence.explainer import Explainer
+from whence.memory import give_back
 from whence.serve.jobs import Job
 from whence.serve.settings import Settings
 
 log = logging.getLogger("whence.serve")
 
+REST, TIDY_EVERY = 0.25, 10.0  # seconds without work after which memory is given back, and between two times under load
 THREAD = "whence-model-"  # what threads that run models are called, before the model's name
 
 
@@ -58,6 +60,7 @@ class Worker:
         self._queue: deque[Pending] = deque()
         self._running: list[Pending] = []
         self._change = threading.Condition()
+        self._tidied = time.monotonic()
         self._stopping = self._over = False  # no more jobs are taken; what runs must end
         self._thread = threading.Thread(target=self._work, name=THREAD + explainer.name, daemon=True)
 
@@ -96,11 +99,24 @@ class Worker:
         with stopping_between_forwards(self.explainer, self._check):
             while (batch := self._take()) is not None:
                 self._run([pending for pending in batch if pending.future.set_running_or_notify_cancel()])
+                self._tidy()
+
+    def _tidy(self) -> None:
+        """Return freed memory when nobody asks for a while, and now and then when somebody always does: the next batch must
+        get it anew, which costs a tenth of its time."""
+        with self._change:
+            busy = self._change.wait_for(self._has_news, REST)
+        if not busy or time.monotonic() > self._tidied + TIDY_EVERY:
+            give_back()
+            self._tidied = time.monotonic()
+
+    def _has_news(self) -> bool:
+        return bool(self._queue) or self._stopping
 
     def _take(self) -> list[Pending] | None:
         """The oldest job with those that go with it; None when the server stops."""
         with self._change:
-            self._change.wait_for(lambda: self._queue or self._stopping)
+            self._change.wait_for(self._has_news)
             until = time.monotonic() + self.settings.batch_wait
             while (
                 not self._stopping

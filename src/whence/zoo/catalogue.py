@@ -74,7 +74,7 @@ _MODELS = (
         "masked-lm",
         (),
         None,
-        "the base with its language-model head",
+        "word behind [MASK]: the base with its language-model head",
         "masked-token accuracy 52.7%",
     ),
     ZooModel(
@@ -82,7 +82,7 @@ _MODELS = (
         "causal-lm",
         (),
         None,
-        "a tiny GPT-2 trained from scratch",
+        "next word: a tiny GPT-2 trained from scratch",
         "perplexity 63.2",
     ),
 )

@@ -81,7 +81,7 @@ def test_a_stale_curve_is_never_drawn_with_a_newer_text(visit: Visits) -> None:
     held["evaluate-text"][0].fulfill(json={**old, "random": {**curve, **band, "draws": 1}})
     page.wait_for_timeout(200)
     held["explain"][0].continue_()
-    expect(page.locator("svg.curve")).to_have_attribute("aria-label", re.compile("Probability of positive"))
+    expect(page.locator("svg.curve")).to_have_attribute("aria-label", re.compile("probability of positive"))
 
 
 def test_examples_fill_the_form(visit: Visits) -> None:
@@ -212,6 +212,7 @@ def test_a_link_restores_everything_and_the_text_stays_out_of_requests(visit: Vi
     expect(page.locator("#said")).to_contain_text("Link copied")
     link = page.evaluate("navigator.clipboard.readText()")
     assert link == page.url
+    settled(page)  # the prediction may come before the explanation
     before = shown_marks(page)
 
     again = visit(link.removeprefix(visit.site + "/"))
@@ -281,6 +282,26 @@ def test_a_phone(visit: Visits) -> None:
         assert no_sideways_scroll(page), tab
     page.locator("#highlight mark").filter(has_text="silly").tap()
     expect(page.locator("#moved")).to_be_visible()
+    choices = [box["y"] for one in page.locator("#panel-hide .switch label").all() if (box := one.bounding_box())]
+    assert len(choices) == 2, "both are drawn"
+    assert len(set(choices)) == 1, "a switch is one thing: its halves stay side by side"
+    model = page.get_by_label("Model").bounding_box()
+    assert model is not None
+    assert model["width"] > 200, "names of models can be read"
+
+
+def test_nothing_to_choose_before_the_models_are_known(visit: Visits) -> None:
+    page = visit(fragment())
+    held: list[Route] = []
+    page.route("**/api/models", lambda route: held.append(route))
+    with page.expect_request("**/api/models"):
+        page.reload()
+    expect(page.locator("#about")).to_contain_text("waking up")
+    for control in ("#model", "#method", "#examples", "#answer"):
+        expect(page.locator(control)).to_be_hidden()
+    held[0].continue_()
+    for control in ("#model", "#method", "#examples", "#empty"):
+        expect(page.locator(control)).to_be_visible()
 
 
 def test_the_server_away_and_back(visit: Visits) -> None:

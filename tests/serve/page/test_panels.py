@@ -50,11 +50,24 @@ def test_hiding_words_moves_the_probability(visit: Visits) -> None:
     expect(page.locator("#answer")).to_contain_text(percent(before["probability"]))
 
 
+def test_a_contrast_is_named_with_its_share(visit: Visits) -> None:
+    """The chance is that of the target among the two, which no bar of the prediction shows."""
+    text = "The keys to the old cabinet [MASK] on the table."
+    page = visit(fragment(tab="hide", model="masked-lm", text=text, target="were", contrast="was"))
+    settled(page)
+    share = asked(page, "predict", model="masked-lm", text=text, target="were", contrast="was")["target_probability"]
+    expect(page.locator("#panel-hide .game")).to_contain_text(f"were rather than was {percent(share)}")
+    expect(page.locator("svg.curve")).to_contain_text("probability of were rather than was")
+    expect(page.locator(".curve-key")).not_to_contain_text("the words you hid")
+    word(page, "keys").click()
+    expect(page.locator(".curve-key")).to_contain_text("the words you hid")
+
+
 def test_the_strongest_words_go_first_and_all_come_back(visit: Visits) -> None:
     page = visit(fragment(tab="hide", text=SHORT, method="attcat"))
     settled(page)
     order = [str(number) for number in asked(page, "evaluate-text", method="attcat")["order"]]
-    following = page.get_by_role("button", name="Hide the strongest word left")
+    following = page.get_by_role("button", name="Hide the next strongest word")
     for count in (1, 2, 3):
         following.click()
         expect(page.locator("mark.gone")).to_have_count(count)
@@ -81,7 +94,7 @@ def test_the_curve_is_the_games(visit: Visits) -> None:
     assert len(points.split()) == len(game["fractions"])
     heights = [float(p.split(",")[1]) for p in points.split()]
     assert np.corrcoef(heights, method["hiding"])[0, 1] < -0.999, "more probable is higher up"
-    page.get_by_label("Keep the strongest").check()
+    page.get_by_label("Show strongest first").check()
     expect(page.locator("svg.curve")).to_have_attribute("aria-label", re.compile("words shown"))
     assert column(2) == [percent(p) for p in method["revealing"]]
 

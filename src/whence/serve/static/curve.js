@@ -2,8 +2,8 @@
 
 import { draw, make } from "./dom.js";
 
-const EDGE = { top: 12, right: 24, bottom: 40, left: 46 };
-const HEIGHT = 230;
+const EDGE = { top: 22, right: 24, bottom: 40, left: 46 };
+const HEIGHT = 240;
 
 // chart: {x: [0…1], series: [{name, kind, y, low?, high?}], point?: {x, y}, xlabel, ylabel, says}
 export function curve(chart, width) {
@@ -15,7 +15,7 @@ export function curve(chart, width) {
     { class: "curve", viewBox: `0 0 ${wide} ${HEIGHT}`, width: wide, height: HEIGHT, role: "img", "aria-label": chart.says },
     ...grid(x, y, wide),
     draw("text", { class: "axis", x: x(0.5), y: HEIGHT - 6, "text-anchor": "middle" }, chart.xlabel),
-    draw("text", { class: "axis", x: EDGE.left, y: 9 }, chart.ylabel),
+    draw("text", { class: "axis", x: EDGE.left, y: 11 }, fitting(chart.ylabel, wide)),
     ...chart.series.filter(s => s.low).map(s => band(s, chart.x, x, y)),
     ...chart.series.map(s => line(s, chart.x, x, y)),
     ...chart.series.flatMap(s => marks(s, chart.x, x, y)),
@@ -26,6 +26,9 @@ export function curve(chart, width) {
   }
   return svg;
 }
+
+// about 7 pixels a character; what does not fit is named above the chart anyway
+const fitting = (text, wide) => (text.length * 7 > wide - EDGE.left ? `${text.slice(0, Math.floor((wide - EDGE.left) / 7) - 1)}…` : text);
 
 const QUARTERS = [0, 0.25, 0.5, 0.75, 1];
 
@@ -57,14 +60,17 @@ function marks(s, xs, x, y) {
   );
 }
 
-// The lines' names, drawn as in the chart.
-export function key(series) {
-  return make("ul", { class: "curve-key" }, ...series.map(s => {
+// The lines' names, drawn as in the chart; point: the name of the marked point, where there is one.
+export function key(series, point) {
+  const ring = draw("svg", { width: 14, height: 14, "aria-hidden": "true" }, draw("circle", { class: "now", cx: 7, cy: 7, r: 5 }));
+  const marked = point ? [make("li", {}, ring, point)] : [];
+  const lines = series.map(s => {
     const [cx, cy] = [16, 7];
     const dot = s.kind === "method"
       ? draw("circle", { class: `dot ${s.kind}`, cx, cy, r: 3.2 })
       : draw("path", { class: `dot ${s.kind}`, d: `M${cx - 3.6} ${cy - 3}h7.2l-3.6 6.2z` });
     const sample = draw("svg", { width: 32, height: 14, "aria-hidden": "true" }, draw("line", { class: `line ${s.kind}`, x1: 0, x2: 32, y1: 7, y2: 7 }), dot);
     return make("li", {}, sample, s.name);
-  }));
+  });
+  return make("ul", { class: "curve-key" }, ...lines, ...marked);
 }

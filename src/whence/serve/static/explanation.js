@@ -35,4 +35,6 @@ function tell({ word, score, hidden }) {
   byId("detail").replaceChildren(make("b", {}, make("bdi", {}, word)), ` ${score} · ${does}`);
 }
 
-const aboutMethod = ({ name, summary, paper }) => make("span", {}, `${name}: ${summary}${paper.length > 1 ? ` (${paper})` : ""}`);
+// summaries often begin with the method's name as its paper writes it
+const aboutMethod = ({ name, summary, paper }) =>
+  make("span", {}, `${summary.toLowerCase().startsWith(name) ? "" : `${name}: `}${summary}${paper.length > 1 ? ` (${paper})` : ""}`);

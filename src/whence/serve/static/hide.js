@@ -5,8 +5,8 @@ import { make } from "./dom.js";
 import { labelOf, percent } from "./scale.js";
 
 const GAMES = {
-  hiding: { name: "Hide the strongest", xlabel: "words hidden", says: "fall", low: "low", high: "high" },
-  revealing: { name: "Keep the strongest", xlabel: "words shown", says: "rise", low: "revealing_low", high: "revealing_high" },
+  hiding: { name: "Hide strongest first", xlabel: "words hidden", says: "fall", low: "low", high: "high" },
+  revealing: { name: "Show strongest first", xlabel: "words shown", says: "rise", low: "revealing_low", high: "revealing_high" },
 };
 
 // view: {e, hidden: Set, now, before: predictions, played: answer of evaluate-text or null, problem: sentence or null,
@@ -20,7 +20,7 @@ export function drawHide(panel, view) {
 }
 
 function progress(view) {
-  const target = make("bdi", { class: "label" }, labelOf(view.e.target));
+  const target = make("span", {}, make("bdi", { class: "label" }, labelOf(view.e.target)), ratherThan(view.e));
   const before = view.before?.target_probability;
   if (!view.hidden.size || !view.now) {
     return make("p", { class: "game", role: "status" }, "Click a word in the text to hide it from the model, and watch ", target, " ", make("span", { class: "number" }, percent(before)), " move.");
@@ -30,11 +30,14 @@ function progress(view) {
   return make("p", { class: "game", role: "status" }, target, " ", make("span", { class: "number" }, percent(before)), " → ", make("b", { class: "number", id: "moved" }, percent(now)), make("span", { class: "muted" }, ` · ${words}, ${replaced(view.now.hidden_by)}`));
 }
 
+// with a contrast the chance is the target's share of the two
+const ratherThan = e => (e.contrast === null ? "" : ` rather than ${labelOf(e.contrast)}`);
+
 const replaced = by => (by.startsWith("nothing") ? "deleted" : `each read as ${by}`);
 
 function buttons(view) {
   const left = (view.played?.order ?? []).filter(word => !view.hidden.has(word));
-  const hide = make("button", { id: "hide-next", type: "button", class: "small", disabled: !left.length, onclick: () => view.hide([...view.hidden, left[0]]) }, "Hide the strongest word left");
+  const hide = make("button", { id: "hide-next", type: "button", class: "small", disabled: !left.length, onclick: () => view.hide([...view.hidden, left[0]]) }, "Hide the next strongest word");
   const show = make("button", { id: "show-all", type: "button", class: "small", disabled: !view.hidden.size, onclick: () => view.hide([]) }, "Show all words");
   return make("p", { class: "actions" }, hide, " ", show);
 }
@@ -51,11 +54,12 @@ function chart(view) {
     { name: `${view.e.method}: area ${area(played.method, game)}`, kind: "method", y: played.method[game] },
     { name: `random order: area ${area(played.random, game)} (${played.random.draws} draws; band: 5% to 95%)`, kind: "random", y: played.random[game], low: played.random[look.low], high: played.random[look.high] },
   ];
-  const says = `Probability of ${labelOf(played.target)} over the share of ${look.xlabel}: ${view.e.method} against random order. The numbers are in the table below.`;
+  const chance = `probability of ${labelOf(played.target)}${ratherThan(view.e)}`;
+  const says = `The ${chance} over the share of ${look.xlabel}: ${view.e.method} against random order. The numbers are in the table below.`;
   const share = view.hidden.size / Math.max(1, view.e.words.length);
   const point = view.now && view.hidden.size ? { x: game === "hiding" ? share : 1 - share, y: view.now.target_probability } : null;
-  const data = { x: played.fractions, series, point, xlabel: `${look.xlabel}, in the method's order`, ylabel: `p(${labelOf(played.target)})`, says };
-  return [games(view), make("div", { class: "chart" }, curve(data, view.width)), key(series), make("p", { class: "muted note" }, verdict(played, game)), table(played, game)];
+  const data = { x: played.fractions, series, point, xlabel: `share of ${look.xlabel}`, ylabel: chance, says };
+  return [games(view), make("div", { class: "chart" }, curve(data, view.width)), key(series, point && "the words you hid"), make("p", { class: "muted note" }, verdict(played, game)), table(played, game)];
 }
 
 const area = (curves, game) => curves[`${game}_auc`].toFixed(3);
@@ -74,7 +78,7 @@ function games(view) {
     const input = make("input", { type: "radio", name: "game", id: `game-${name}`, value: name, checked: name === view.game, onchange: () => view.choose(name) });
     return make("label", {}, input, make("span", {}, look.name));
   };
-  return make("fieldset", { class: "switch" }, make("legend", { class: "unseen" }, "Curve"), ...Object.entries(GAMES).map(choice));
+  return make("fieldset", { class: "switch" }, make("legend", {}, "The method's order against random orders"), ...Object.entries(GAMES).map(choice));
 }
 
 function table(played, game) {

@@ -42,6 +42,7 @@ export function showProblem(error, again) {
 export function drawControls(act) {
   const { state, models } = store;
   const own = model();
+  for (const part of document.querySelectorAll("[data-once-known]")) part.hidden = false; // nothing to choose before
   fill(byId("model"), models.map(one => [one.name, one.name]), own.name);
   byId("about").textContent = own.description;
   const families = Map.groupBy(methodsHere(), one => one.family);
