@@ -35,3 +35,20 @@ def test_unused_id() -> None:
         input_ids = (0, 1, 3)
 
     assert unused_id([Row()]) == 2  # type: ignore[list-item]
+
+
+@given(
+    st.lists(st.integers(1, 60), max_size=40), st.integers(1, 200), st.none() | st.integers(1, 5000), st.integers(1, 9)
+)
+def test_packing_is_what_taking_one_row_after_the_other_gives(
+    lengths: list[int], budget: int, max_pairs: int | None, max_rows: int
+) -> None:
+    expected: list[list[int]] = []
+    for i in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
+        rows, longest = (len(expected[-1]) + 1, lengths[expected[-1][0]]) if expected else (0, 0)
+        room = rows and rows <= max_rows and rows * longest <= budget
+        if room and (max_pairs is None or rows * longest**2 <= max_pairs):
+            expected[-1].append(i)
+        else:
+            expected.append([i])
+    assert pack(lengths, budget, max_pairs, max_rows) == expected

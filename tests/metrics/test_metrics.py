@@ -10,7 +10,7 @@ import whence
 from whence.errors import InputError, UnknownName
 from whence.metrics import Answers, Case
 from whence.metrics.agreement import area_under_precision, spearman_correlation, tau
-from whence.metrics.overlap import class_rankings
+from whence.metrics.overlap import Corpus, class_rankings
 from whence.registry import get_metric
 
 SPECIAL = np.array([True, False, False, False, False, True])
@@ -114,6 +114,10 @@ def test_token_overlap() -> None:
     assert np.isnan(alone.value)
 
 
+def ranked(cases: list[Case], weights: np.ndarray) -> list[list[int]]:
+    return [top.tolist() for top in class_rankings(Corpus(cases), weights)]
+
+
 def test_rare_tokens_weigh_more_and_texts_count_as_often_as_their_weight() -> None:
     special = np.array([False, False])
     texts = [
@@ -122,10 +126,13 @@ def test_rare_tokens_weigh_more_and_texts_count_as_often_as_their_weight() -> No
         Case(np.array([1.0, 1.0]), special, (12, 13), target=1),
     ]
     # class 0: 1 · log 3 > 2 · log 3/2; class 1: 13 is in one text, 12 in two of the class, 11 in one of it and another
-    assert class_rankings(texts, np.ones(3)) == [[10, 11], [13, 12, 11]]
+    assert ranked(texts, np.ones(3)) == [[10, 11], [13, 12, 11]]
     # class 0: 2 · log 6/2 > 1 · log 6; class 1: 4 · log 6/4 > 1 · log 6/2 > 5 · log 6/5
-    assert class_rankings(texts, np.array([1.0, 1.0, 4.0])) == [[11, 10], [13, 11, 12]]
-    assert class_rankings([*texts, *[texts[2]] * 3], np.ones(6)) == [[11, 10], [13, 11, 12]]
+    assert ranked(texts, np.array([1.0, 1.0, 4.0])) == [
+        [11, 10],
+        [13, 11, 12],
+    ]
+    assert ranked([*texts, *[texts[2]] * 3], np.ones(6)) == [[11, 10], [13, 11, 12]]
 
 
 def test_names_and_presets() -> None:

@@ -99,3 +99,25 @@ def test_units() -> None:
         units_of(row, "words")
     with pytest.raises(whence.InputError, match="segment=2"):
         units_of(row, segment=2)
+
+
+def test_rows_are_numbered_by_what_the_model_sees_also_where_hashes_fall_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    row = pair()
+    some = [row, dataclasses.replace(row, places=(3,)), row.select([0, 1, 5, 6, 7]), row, row.select([0, 1, 5, 6, 7])]
+    rows = Rows.of(some)
+    assert rows.numbered().tolist() == [0, 1, 2, 0, 2]
+    real = rows.hashes()
+    monkeypatch.setattr(Rows, "hashes", lambda self: np.stack([np.zeros_like(real[0]), real[1]]))
+    assert rows.numbered().tolist() == [0, 1, 2, 0, 2]
+
+
+def test_many_rows_are_numbered_as_by_their_bytes() -> None:
+    row = pair()
+    keep = np.random.default_rng(0).random((2000, len(row))) < 0.5
+    for rows in (replace(row, keep, 9), hide(row, keep, 9), delete(row, keep | (np.arange(len(row)) == 0))):
+        _, kinds = rows.numbered_by_bytes()
+        numbers = rows.numbered()
+        assert len(set(zip(numbers.tolist(), kinds.tolist(), strict=True))) == len(set(kinds.tolist()))
+        assert np.array_equal(numbers, kinds)  # both count in the order of the first
