@@ -106,7 +106,7 @@ class Said:
         log_p = self.task.log_probabilities(logits.to(torch.promote_types(logits.dtype, torch.float32)))
         targets = self.task.targets(self.rows, asks, logits)
         said = self.task.answers(self.rows, logits, log_p)
-        chances = [[] for _ in self.rows]  # type: list[list[float | None]]
+        chances: list[list[float | None]] = [[] for _ in self.rows]
         for k in range(max(map(len, targets))):
             joint = [own[min(k, len(own) - 1)].joint() for own in targets]
             for own, chance, (value, y) in zip(targets, chances, valued(joint, logits, log_p), strict=True):

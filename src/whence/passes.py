@@ -1,4 +1,4 @@
-"""The methods of a call with their options, and which forwards they cost: one for all, and a further one for relevance in float64."""
+"""The methods of a call with their options, and which forwards they cost: one for all that run in one precision."""
 
 from __future__ import annotations
 

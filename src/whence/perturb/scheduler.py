@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from whence.engine import Engine
 from whence.errors import InputError, ModelError
@@ -189,8 +188,8 @@ class Runner:
         logits = self.engine.task.logits(output, batch)  # (b, places, options)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         if len(place) != len(group):  # several terms of one row
-            logits = logits[self.to_device(place)]  # (r, places, options)
-        scalar = self.scalar.take(self.to_device(self.requests.term[asked]))
+            logits = logits[to_device(place, self.engine.device)]  # (r, places, options)
+        scalar = self.scalar.take(to_device(self.requests.term[asked], self.engine.device))
         log_probabilities = self.engine.task.log_probabilities(logits)
         y = scalar.y(logits, log_probabilities)
         log_probability = scalar.log_probability(logits, log_probabilities)
@@ -211,9 +210,6 @@ class Runner:
         }
         all_full = bool(padded.valid.all())
         return to_batch(tables, self.rows.places[numbers], self.padding, not all_full, self.engine.device)
-
-    def to_device(self, array: Ints) -> Tensor:
-        return to_device(array, self.engine.device)
 
 
 @dataclass(frozen=True)
