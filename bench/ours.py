@@ -15,11 +15,10 @@ from whence.registry import Method, all_methods
 SINGLE_PASS = ("gradient", "attention gradient", "activation", "attention", "baseline")
 
 
-def explaining(explainer: Explainer, texts: Any, method: str | Sequence[str], batches: int = 1, **options: Any) -> Run:
-    """Explain the texts; if they are tokens all in one batch, as the floor has them, or in several, the numbers of one read while
-    the next one runs."""
+def explaining(explainer: Explainer, texts: Any, method: str | Sequence[str], **options: Any) -> Run:
+    """Explain the texts; if they are tokens all in one batch, as the floor has them."""
     tokens = sum(len(t["input_ids"]) for t in texts) if isinstance(texts[0], dict) and "input_ids" in texts[0] else 0
-    budget = max(BATCH_TOKENS, tokens // batches)
+    budget = max(BATCH_TOKENS, tokens)
     chosen = method if isinstance(method, str) else list(method)
     return lambda: explainer.explain(texts, chosen, progress=False, batch_tokens=budget, **options)
 

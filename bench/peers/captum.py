@@ -16,19 +16,21 @@ from bench.shapes import MASK, Texts, ids_of
 Run = Callable[[], object]
 
 
-def of_embeddings(kind: str) -> Callable[[Job, Any, Texts], Run]:
-    """Saliency and InputXGradient, on the embeddings of all rows at once."""
+def of_embeddings(kind: str, reduce: Callable[[Tensor], Tensor]) -> Callable[[Job, Any, Texts], Run]:
+    """Saliency and InputXGradient, on the embeddings of all rows at once: from rows of ids to a score per token on the host, as
+    ours. The logit that it explains is the largest, so that it need not run the model before to know which that is."""
 
     def make(job: Job, model: Any, texts: Texts) -> Run:
-        ids, table = ids_of(texts, model.device), model.get_input_embeddings()
+        table = model.get_input_embeddings()
+        method = getattr(import_module("captum.attr"), kind)(
+            lambda x: model(inputs_embeds=x, attention_mask=torch.ones_like(x[..., 0])).logits.amax(-1)
+        )
 
-        def forward(x: Tensor) -> Tensor:
-            return model(inputs_embeds=x, attention_mask=torch.ones_like(ids)).logits
+        def run() -> object:
+            embeddings = table(ids_of(texts, model.device)).detach().requires_grad_(True)
+            return reduce(method.attribute(embeddings)).detach().cpu().numpy()
 
-        with torch.no_grad():
-            target = forward(table(ids)).argmax(-1)
-        method = getattr(import_module("captum.attr"), kind)(forward)
-        return lambda: method.attribute(table(ids).detach().requires_grad_(True), target=target)
+        return run
 
     return make
 
@@ -67,8 +69,8 @@ def of_features(kind: str, count: str | None) -> Callable[[Job, Any, Texts], Run
 
 
 METHODS = {
-    ("bert", "gradient"): of_embeddings("Saliency"),
-    ("bert", "gradient-x-input"): of_embeddings("InputXGradient"),
+    ("bert", "gradient"): of_embeddings("Saliency", lambda found: found.norm(dim=-1)),
+    ("bert", "gradient-x-input"): of_embeddings("InputXGradient", lambda found: found.sum(-1)),
     ("bert", "integrated-gradients"): integrated_gradients,
     ("bert", "occlusion"): of_features("FeatureAblation", None),
     ("bert", "lime"): of_features("Lime", "n_samples"),

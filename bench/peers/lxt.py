@@ -45,19 +45,20 @@ def patch_gpt2() -> None:
 
 
 def attnlrp(job: Job, model: Any, texts: Texts) -> Callable[[], Tensor]:
+    """From rows of ids to a score per token on the host, as ours."""
     patch_gpt2()
-    ids = ids_of(texts, model.device)
     kept: list[Tensor] = []
 
     def run() -> Tensor:
         kept.clear()
+        ids = ids_of(texts, model.device)
         hook = model.transformer.drop.register_forward_hook(lambda m, a, y: kept.append(y) or y)
         embeddings = model.get_input_embeddings()(ids).detach().requires_grad_(True)
         # rows of inputs_embeds have no ids to tell padding by: Hugging Face reads the last position, as we do
         logits = model(inputs_embeds=embeddings, attention_mask=torch.ones_like(ids)).logits
         hook.remove()
         (found,) = torch.autograd.grad(logits.max(-1).values.sum(), kept[0])
-        return (found * kept[0].detach()).sum(-1)
+        return (found * kept[0].detach()).sum(-1).cpu()
 
     return run
 

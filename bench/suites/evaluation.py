@@ -68,7 +68,7 @@ def engine_table(settings: Settings) -> Table:
                 explainer.model(**model_inputs(explainer.model, batch)).logits.cpu()
 
     def bare_and_cut() -> None:
-        with first_token_only(explainer.model):
+        with first_token_only(explainer.model, list(explainer.model.modules())):
             bare()
 
     runs: Runs = {

@@ -24,7 +24,6 @@ from whence import zoo
 from whence.evaluate.data import read
 
 ROWS, TOKENS = 256, 128
-BATCHES = 2  # that our own rows run in: the host reads one while the device runs the other
 FAMILIES = {"gradient": 1.1, "attention gradient": 1.6, "activation": 1.6}
 OTHERS = {"transatt": 3.0, "attnlrp": 1.8, "alti": 2.0}
 DECODED, ONE_TRACE = 1.5, 6.0
@@ -43,6 +42,7 @@ def tables(settings: Settings, company: Company) -> Iterator[Table]:
     for precision in precisions:
         yield ratios(settings.with_dtype(precision))
     yield from kernels.distance_tables(settings, *((2, 16) if settings.quick else DISTANCES))
+    yield kernels.norm_table(settings)
     yield kernels.rule_table(settings)
     yield evaluation(settings)
     for precision in precisions:
@@ -63,14 +63,12 @@ def ratios(settings: Settings) -> Table:
     families = [m for m in single_pass_methods() if m.family in FAMILIES]
     alone = [m.name for m in families] + list(OTHERS)
     runs: dict[str, Any] = {"floor": floor(model, texts)}
-    runs |= {name: explaining(explainer, texts, name, BATCHES) for name in alone}
-    runs["decoded-grad-cam, one layer"] = explaining(explainer, texts, "decoded-grad-cam", BATCHES, lm_head=head)
+    runs |= {name: explaining(explainer, texts, name) for name in alone}
+    runs["decoded-grad-cam, one layer"] = explaining(explainer, texts, "decoded-grad-cam", lm_head=head)
     shared = [m.name for m in single_pass_methods()]
     everything = [*shared, *OTHERS, "decoded-grad-cam", "decoded-simple", "norms", "globenc"]
-    runs["attention, gradient and activation families together"] = explaining(explainer, texts, shared, BATCHES)
-    runs["these, relevance, mixing and decoded together"] = explaining(
-        explainer, texts, everything, BATCHES, lm_head=head
-    )
+    runs["attention, gradient and activation families together"] = explaining(explainer, texts, shared)
+    runs["these, relevance, mixing and decoded together"] = explaining(explainer, texts, everything, lm_head=head)
     bars = {m.name: FAMILIES[m.family] for m in families} | OTHERS | {"decoded-grad-cam, one layer": DECODED}
     bars |= dict.fromkeys(list(runs)[-2:], ONE_TRACE)
     with multiplying(settings.precision):
@@ -142,7 +140,7 @@ def gradients_beside_peers(settings: Settings, company: Company) -> Table:
     model = bert(shape, settings.device, settings.precision)
     explainer = whence.load(model)
     jobs = single_pass.peer_jobs(settings, texts)
-    own = {name: explaining(explainer, texts, name, BATCHES) for name in jobs}
+    own = {name: explaining(explainer, texts, name) for name in jobs}
     runs: Runs = {"floor": floor(model, texts), **own, **company.runs(jobs)}
     with multiplying(settings.precision):
         found = measure(runs, settings, 5)

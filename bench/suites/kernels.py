@@ -35,16 +35,41 @@ FASTER, NEAR = 0.2, 3.0  # at most a fifth of the blocked time; at most three fl
 def tables(settings: Settings, company: Company) -> Iterator[Table]:
     for rows, tokens in ((2, 16),) if settings.quick else SIZES:
         yield from distance_tables(settings, rows, tokens)
+    yield norm_table(settings)
     yield rule_table(settings)
+
+
+def norm_table(settings: Settings) -> Table:
+    """‖Σ_h A_h[i, j] U_h[j]‖² of one layer, as `norms`, `globenc` and ALTI in ℓ2 need it: fused against head pair by head pair."""
+    shape = shape_for(settings)
+    rows, tokens = (2, 16) if settings.quick else (256, 128)
+    a, u, _ = layer(settings, shape, rows, tokens)
+    runs: Runs = {"by head pairs": partial(distances.squares_by_pairs, a, u)}
+    if settings.cuda:
+        runs = {**runs, "fused": partial(distances.squared_norms, a, u)}
+    with multiplying("float32"):
+        found = measure(runs, settings, 5)
+        if settings.cuda:
+            with failing(found[1]):
+                reference = distances.squares_by_pairs(a, u)
+                gap = (distances.squared_norms(a, u) - reference).abs().max() / reference.max()
+                found[1].difference = float(gap)
+    title = f"Squared norms of one layer: {shape}, {rows} × {tokens}, {settings.where()}"
+    return against(found, title, "by head pairs", {"fused": {"difference": TOLERANCE}} if settings.cuda else {})
+
+
+def layer(settings: Settings, shape: Shape, rows: int, tokens: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Random attention, vectors and outputs."""
+    torch.manual_seed(0)
+    a = torch.randn(rows, shape.heads, tokens, tokens, device=settings.device).mul_(2).softmax(-1)
+    u = torch.randn(rows, shape.heads, tokens, shape.features, device=settings.device).transpose(1, 2)
+    return a, u, torch.randn(rows, tokens, shape.features, device=settings.device)
 
 
 def distance_tables(settings: Settings, rows: int, tokens: int) -> Iterator[Table]:
     """Both paths in full float32: the fused one against the blocked one, then against its floor."""
     shape = shape_for(settings)
-    torch.manual_seed(0)
-    a = torch.randn(rows, shape.heads, tokens, tokens, device=settings.device).mul_(2).softmax(-1)
-    u = torch.randn(rows, shape.heads, tokens, shape.features, device=settings.device).transpose(1, 2)
-    goal = torch.randn(rows, tokens, shape.features, device=settings.device)
+    a, u, goal = layer(settings, shape, rows, tokens)
     runs: Runs = {"blocked": partial(distances.l1_blocked, a, u, goal)}
     if settings.cuda:
         runs = {**runs, "fused": partial(fused, a, u, goal)}

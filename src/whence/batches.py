@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from whence.engine import Engine
@@ -34,6 +36,7 @@ class Answered:
 class Outcome:
     """One row's answer and each method's parts, one per target; empty until they are read."""
 
+    special: NDArray[np.bool_]  # (n,) of the row
     parts: dict[str, list[Part]] = field(default_factory=dict)
     _answered: Answered | None = None
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from whence.batches import Answered, Outcome, trace_batch
+from whence.batches import Outcome, trace_batch
 from whence.engine import Engine, check_attention_fits, free_memory
 from whence.errors import InputError, NotSupported
 from whence.explanation import Explanation
@@ -273,10 +273,7 @@ class Explainer:
                 chosen["head_mask"] = as_mask(chosen["head_mask"], self.embedded_heads)
         found = self._attribute(rows, asks, plan, batch_tokens, progress)
         return {
-            name: [
-                self._explanations(row, outcome.answered, name, chosen, outcome.parts[name])
-                for row, outcome in zip(rows, found, strict=True)
-            ]
+            name: [self._explanations(row, outcome, name, chosen) for row, outcome in zip(rows, found, strict=True)]
             for name, (_, chosen) in plan.items()
         }
 
@@ -289,7 +286,7 @@ class Explainer:
 
         def run(part: Sequence[Encoded], numbers: Sequence[int]) -> list[Outcome]:
             read = trace_batch(self.engine, part, [asks[i] for i in numbers], passes, self.lm_head)
-            outcomes = [Outcome() for _ in part]
+            outcomes = [Outcome(np.array(row.special)) for row in part]
             while waiting:
                 waiting.pop()()
             waiting.append(partial(read, outcomes))
@@ -312,19 +309,17 @@ class Explainer:
                     found[i].parts.setdefault(name, []).append(part)
         return found
 
-    def _explanations(
-        self, row: Encoded, answered: Answered, name: str, options: Mapping[str, Any], parts: Sequence[Part]
-    ) -> list[Explanation]:
+    def _explanations(self, row: Encoded, outcome: Outcome, name: str, options: Mapping[str, Any]) -> list[Explanation]:
         """One per target."""
+        answered, parts = outcome.answered, outcome.parts[name]
         if self._forward_only:
             parts = [without_future(p, t) for p, t in zip(parts, answered.targets, strict=True)]
-        special = np.array(row.special)
         return [
             Explanation(
                 tokens=row.tokens,
                 input_ids=row.input_ids,
                 scores=part.scores,
-                special=special.copy(),
+                special=outcome.special.copy(),
                 offsets=row.offsets,
                 word_ids=row.word_ids,
                 segments=row.segments,

@@ -78,6 +78,7 @@ def write_on(engine: Engine, row: Encoded, count: int, sample: bool, seed: int) 
     model: Any = engine.model
     with untouched(engine.model, pad_id=batch.pad_id), torch.no_grad(), torch.random.fork_rng():
         torch.manual_seed(seed)
-        inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
+        seen = torch.ones_like(batch.input_ids) if batch.attention_mask is None else batch.attention_mask
+        inputs = {"input_ids": batch.input_ids, "attention_mask": seen}
         written = model.generate(**inputs, max_new_tokens=min(count, room), do_sample=sample, pad_token_id=batch.pad_id)
     return tuple(int(i) for i in written[0, len(row) :])

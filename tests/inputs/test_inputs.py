@@ -24,10 +24,10 @@ def test_rows_of_like_length_go_together() -> None:
 
 
 def test_words_from_pieces() -> None:
-    assert words_from_pieces(["[CLS]", "un", "##do", "it"], [True, False, False, False]) == (None, 0, 0, 1)
-    assert words_from_pieces(["Ġun", "do", "Ġit"], [False] * 3) == (0, 0, 1)
-    assert words_from_pieces(["▁un", "do"], [False] * 2) == (0, 0)
-    assert words_from_pieces(["##x"], [False]) == (0,)
+    assert words_from_pieces(["[CLS]", "un", "##do", "it"], (True, False, False, False)) == (None, 0, 0, 1)
+    assert words_from_pieces(["Ġun", "do", "Ġit"], (False,) * 3) == (0, 0, 1)
+    assert words_from_pieces(["▁un", "do"], (False,) * 2) == (0, 0)
+    assert words_from_pieces(["##x"], (False,)) == (0,)
 
 
 def test_unused_id() -> None:

@@ -66,7 +66,7 @@ def test_the_logits_are_the_same(architecture: str) -> None:
     mask = (torch.arange(9) < torch.tensor([9, 4, 1])[:, None]).long()
     with untouched(model), torch.no_grad():
         whole = model(input_ids=ids, attention_mask=mask).logits
-        with first_token_only(model):
+        with first_token_only(model, list(model.modules())):
             first = model(input_ids=ids, attention_mask=mask).logits
         after = model(input_ids=ids, attention_mask=mask).logits
     assert torch.allclose(first, whole, rtol=0, atol=1e-12)
@@ -148,6 +148,6 @@ def test_transformers_own_hooks_are_nobody_s() -> None:
 
 def test_hooks_are_gone_after_an_error() -> None:
     model = own_model()
-    with pytest.raises(KeyboardInterrupt), first_token_only(model):
+    with pytest.raises(KeyboardInterrupt), first_token_only(model, list(model.modules())):
         raise KeyboardInterrupt
     assert not any(m._forward_pre_hooks or m._forward_hooks for m in model.modules())

@@ -20,20 +20,29 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Batch:
-    """Padded rows. `valid` marks the tokens of each row; `attention_mask` what the model may attend to."""
+    """Padded rows. `valid` marks the tokens of each row; `attention_mask` what the model may attend to.
+
+    What is asked of a batch while it runs is kept on the host too: a GPU would answer when all that was given to it before is done.
+    """
 
     input_ids: Tensor  # (batch, token)
-    attention_mask: Tensor  # (batch, token)
+    attention_mask: Tensor | None  # (batch, token); None if every token of every row may be attended to
     valid: Tensor  # (batch, token) bool
     token_type_ids: Tensor | None  # (batch, token)
     pad_id: int
     places: Tensor  # (batch, place) where language and token models are asked; 0 where a row has fewer
+    padded: bool  # False: every row is as long as the longest
+    own_ids: Ints  # (batch, token) input_ids, on the host
+    own_valid: Bools  # (batch, token) valid, on the host
     position_ids: Tensor | None = None  # (batch, token)
-    padded: bool = True  # False: every row is as long as the longest
 
     @property
     def lengths(self) -> Tensor:
         return self.valid.sum(-1)  # (batch,)
+
+    def texts(self) -> list[list[int]]:
+        """Each row's own token ids, without padding."""
+        return [ids[real].tolist() for ids, real in zip(self.own_ids, self.own_valid, strict=True)]
 
 
 def pack(
@@ -112,24 +121,27 @@ def collate(rows: Sequence[Encoded], pad_id: int | None, device: torch.device, w
     }
     most = max(len(row.places) for row in rows)
     places = np.array([[*row.places, *[0] * (most - len(row.places))] for row in rows], np.int64)
-    return to_batch(tables, places, pad, bool((lengths < longest).any()), device)
+    return to_batch(tables, places, pad, device)
 
 
-def to_batch(
-    tables: Mapping[str, Ints | Bools | None], places: Ints, pad_id: int, padded: bool, device: torch.device
-) -> Batch:
+def to_batch(tables: Mapping[str, Ints | Bools | None], places: Ints, pad_id: int, device: torch.device) -> Batch:
     """Tables (batch, token) by the names of `Batch`, brought to the device by one copy."""
     there = {name: table for name, table in tables.items() if table is not None}
+    if there["attention_mask"].all():
+        del there["attention_mask"]
+    ids, valid = there["input_ids"].astype(np.int64, copy=False), there["valid"].astype(np.bool_, copy=False)
     brought = dict(zip(there, to_device(np.stack(list(there.values())).astype(np.int64), device), strict=True))
     return Batch(
         input_ids=brought["input_ids"],
-        attention_mask=brought["attention_mask"],
+        attention_mask=brought.get("attention_mask"),
         valid=brought["valid"].bool(),
         token_type_ids=brought.get("token_type_ids"),
         pad_id=pad_id,
         places=to_device(places, device),
+        padded=not bool(valid.all()),
+        own_ids=ids,
+        own_valid=valid,
         position_ids=brought.get("position_ids"),
-        padded=padded,
     )
 
 

@@ -7,7 +7,7 @@ import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from string import punctuation
 from typing import Any, TypeAlias
 
@@ -213,7 +213,7 @@ class Encoder:
             special=special,
             offsets=((0, 0),) * len(ids),
             word_ids=words,
-            segments=tuple([None if s else t for s, t in zip(special, types or (0,) * len(ids), strict=True)]),
+            segments=segments_of(special, types),
             token_type_ids=types,
             attention_mask=mask,
         )
@@ -274,17 +274,24 @@ def number_words(
     return tuple(numbers)
 
 
-def each_a_word(special: Sequence[bool]) -> tuple[int | None, ...]:
+@lru_cache(1024)  # rows of one length have their special tokens in the same places
+def each_a_word(special: tuple[bool, ...]) -> tuple[int | None, ...]:
     """Word numbers of tokens that are whole words."""
     count = itertools.count()
     return tuple([None if is_special else next(count) for is_special in special])
 
 
-def words_from_pieces(tokens: Sequence[str], special: Sequence[bool]) -> tuple[int | None, ...]:
+@lru_cache(1024)
+def segments_of(special: tuple[bool, ...], types: tuple[int, ...] | None) -> tuple[int | None, ...]:
+    """The segment of every token from its type, where there are types."""
+    return tuple([None if s else t for s, t in zip(special, types or (0,) * len(special), strict=True)])
+
+
+def words_from_pieces(tokens: Sequence[str], special: tuple[bool, ...]) -> tuple[int | None, ...]:
     """Word numbers from the pieces alone: '##x' continues a word; in vocabularies with 'Ġ' or '▁', what lacks it does, unless
     only one of the two is punctuation.
 
-    >>> words_from_pieces(["Ġun", "seen", ".", '"'], [False] * 4)
+    >>> words_from_pieces(["Ġun", "seen", ".", '"'], (False,) * 4)
     (0, 0, 1, 1)
     """
     if not any(map(MARK.match, tokens)):

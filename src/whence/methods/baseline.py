@@ -19,8 +19,8 @@ def random(trace: Trace, *, seed: int = 0) -> Tensor:
     """Uniform(0, 1) scores, drawn from the seed and the row's own tokens: a row's draw does not depend on its batch."""
     check_seed(seed)
     scores = torch.zeros(trace.valid.shape, dtype=torch.float64)
-    for row, (ids, n) in enumerate(zip(trace.input_ids.tolist(), trace.lengths.tolist(), strict=True)):
-        scores[row, :n] = torch.from_numpy(draw(seed, ids[:n]))
+    for row, ids in enumerate(trace.batch.texts()):
+        scores[row, : len(ids)] = torch.from_numpy(draw(seed, ids))
     return scores
 
 

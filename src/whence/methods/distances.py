@@ -52,8 +52,10 @@ class Parts:
             )
 
     def vectors(self) -> Tensor:
-        """U_h[j] = v_j^h W_O^h: (b, n, H, d)."""
-        return (self.value @ self.weight).transpose(1, 2)
+        """U_h[j] = v_j^h W_O^h: (b, n, H, d). One product per head for all rows: by rows, W_O would be copied for each."""
+        b, _, n, _ = self.value.shape
+        of_heads = self.value.transpose(0, 1).flatten(1, 2) @ self.weight  # (H, b·n, d)
+        return of_heads.view(-1, b, n, of_heads.shape[-1]).permute(1, 2, 0, 3)
 
     def own(self, vectors: Tensor) -> Tensor:
         """T_ii / scale_i, the one part that holds the residual: (b, n, d)."""
@@ -90,10 +92,18 @@ def some_distances(parts: Parts, target: Tensor, order: int) -> Tensor:
 
 
 def squared_norms(attention: Tensor, vectors: Tensor) -> Tensor:
-    """‖Σ_h A_h[i, j] U_h[j]‖² = Σ_hk A_h[i, j] A_k[i, j] G_j[h, k], G_j[h, k] = ⟨U_h[j], U_k[j]⟩: (b, n, n).
+    """‖Σ_h A_h[i, j] U_h[j]‖² = Σ_hk A_h[i, j] A_k[i, j] G_j[h, k], G_j[h, k] = ⟨U_h[j], U_k[j]⟩: (b, n, n); fused on CUDA
+    where Triton is there."""
+    if fusible(vectors) and attention.dtype == vectors.dtype:
+        from whence.methods.mixing_triton import squares_fused
 
-    Head pair by head pair, on whole (n, n) matrices: a small matrix product per key would have to reorder the attention.
-    """
+        return squares_fused(attention, vectors)
+    return squares_by_pairs(attention, vectors)
+
+
+def squares_by_pairs(attention: Tensor, vectors: Tensor) -> Tensor:
+    """The reference: head pair by head pair, on whole (n, n) matrices. A small matrix product per key would have to reorder the
+    attention."""
     gram = (vectors @ vectors.transpose(-1, -2)).permute(0, 2, 3, 1).unsqueeze(-2)  # (b, H, H, 1, n key)
     found, inner = torch.zeros_like(attention[:, 0]), torch.empty_like(attention[:, 0])
     heads = attention.shape[1]

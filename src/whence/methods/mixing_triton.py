@@ -1,8 +1,10 @@
-"""ℓ1 distances ‖goal_i − Σ_h A_h[i, j] U_h[j]‖₁ on CUDA, in one fused pass.
+"""On CUDA, in fused passes: ℓ1 distances ‖goal_i − Σ_h A_h[i, j] U_h[j]‖₁ and squared norms ‖Σ_h A_h[i, j] U_h[j]‖².
 
-One program takes BQ queries and BK keys of one row. For BD features at a time it keeps the queries' goals in registers, and for
+Distances: one program takes BQ queries and BK keys of one row. For BD features at a time it keeps the queries' goals in registers, and for
 each key multiplies (BQ, H) weights with (H, BD) vectors, subtracts, takes absolute values and sums: the (n, n, d) parts never
-leave the chip. Imported only where CUDA and Triton are there; distances.l1_blocked is the reference it is tested against.
+leave the chip. Norms: one program takes a key's vectors and writes their Gram matrix, (H, H) numbers; then one takes BQ queries
+and BK keys and sums over head pairs. Imported only where CUDA and Triton are there; `distances` has the references that
+`python -m bench kernels` holds them against (l1_blocked, squares_by_pairs).
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ import triton.language as tl
 from torch import Tensor
 
 QUERIES, KEYS, FEATURES = 64, 16, 128
+GRAM_FEATURES = 128
+PAIR_QUERIES, PAIR_KEYS = 32, 64
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -108,4 +112,80 @@ def l1_fused(attention: Tensor, vectors: Tensor, goal: Tensor, precision: str = 
         PRECISION=precision,
         num_warps=4,
     )
+    return out
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _gram_kernel(  # type: ignore[no-untyped-def]
+    vectors,  # (row, key, head, feature), features contiguous
+    gram,  # (row, head, head, key), contiguous
+    n,
+    v_row,
+    v_key,
+    v_head,
+    d: tl.constexpr,
+    H: tl.constexpr,
+    HP: tl.constexpr,  # H rounded up to what tl.dot takes
+    BD: tl.constexpr,
+):
+    key, row = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
+    heads = tl.arange(0, HP)
+    total = tl.zeros((HP, HP), dtype=tl.float32)
+    for start in range(0, d, BD):
+        features = start + tl.arange(0, BD)
+        own = tl.load(
+            vectors + row * v_row + key * v_key + heads[:, None] * v_head + features[None, :],
+            mask=(heads < H)[:, None] & (features < d)[None, :],
+            other=0.0,
+        )
+        total += tl.dot(own, tl.trans(own), input_precision="ieee")
+    pair = heads[:, None] * H + heads[None, :]
+    inside = (heads < H)[:, None] & (heads < H)[None, :]
+    tl.store(gram + (row * H * H + pair) * n + key, total, mask=inside)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _pairs_kernel(  # type: ignore[no-untyped-def]
+    attention,  # (row, head, query, key), keys contiguous
+    gram,  # (row, head, head, key), contiguous
+    out,  # (row, query, key), contiguous
+    n,
+    a_row,
+    a_head,
+    a_query,
+    H: tl.constexpr,
+    BQ: tl.constexpr,
+    BK: tl.constexpr,
+):
+    row = tl.program_id(2).to(tl.int64)
+    queries = tl.program_id(0) * BQ + tl.arange(0, BQ)
+    keys = tl.program_id(1) * BK + tl.arange(0, BK)
+    inside = (queries < n)[:, None] & (keys < n)[None, :]
+    own = attention + row * a_row + queries.to(tl.int64)[:, None] * a_query + keys[None, :]
+    products = gram + row * H * H * n + keys
+    total = tl.zeros((BQ, BK), dtype=tl.float32)
+    for h in range(H):
+        first = tl.load(own + h * a_head, mask=inside, other=0.0)
+        inner = first * tl.load(products + (h * H + h) * n, mask=keys < n, other=0.0)[None, :]
+        for k in range(h + 1, H):
+            second = tl.load(own + k * a_head, mask=inside, other=0.0)
+            inner += 2.0 * second * tl.load(products + (h * H + k) * n, mask=keys < n, other=0.0)[None, :]
+        total += first * inner
+    at = row * n * n + queries.to(tl.int64)[:, None] * n + keys[None, :]
+    tl.store(out + at, total, mask=inside)
+
+
+def squares_fused(attention: Tensor, vectors: Tensor) -> Tensor:
+    """attention (b, H, n, n), vectors (b, n, H, d), all float32 → (b, n, n)."""
+    b, heads, n, _ = attention.shape
+    attention = attention if attention.stride(-1) == 1 else attention.contiguous()
+    vectors = vectors if vectors.stride(-1) == 1 else vectors.contiguous()
+    gram = torch.empty((b, heads, heads, n), dtype=torch.float32, device=attention.device)
+    out = torch.empty((b, n, n), dtype=torch.float32, device=attention.device)
+    padded = max(16, triton.next_power_of_2(heads))
+    known = {"d": vectors.shape[-1], "H": heads, "HP": padded, "BD": GRAM_FEATURES, "num_warps": 1}
+    _gram_kernel[(n, b)](vectors, gram, n, *vectors.stride()[:3], **known)
+    grid = (triton.cdiv(n, PAIR_QUERIES), triton.cdiv(n, PAIR_KEYS), b)
+    sizes = {"H": heads, "BQ": PAIR_QUERIES, "BK": PAIR_KEYS, "num_warps": 4}
+    _pairs_kernel[grid](attention, gram, out, n, *attention.stride()[:3], **sizes)
     return out

@@ -11,7 +11,7 @@ out the same when these positions are cut.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -36,10 +36,10 @@ _READS: weakref.WeakKeyDictionary[nn.Module, bool] = weakref.WeakKeyDictionary()
 
 
 @contextmanager
-def first_token_only(model: PreTrainedModel) -> Iterator[None]:
+def first_token_only(model: PreTrainedModel, modules: Sequence[nn.Module]) -> Iterator[None]:
     """Within the block the last layer is run at the first token alone, where the model reads nothing else; otherwise, and for
-    a model that carries hooks of its owner, nothing is different. Call it on a model that is lent (`untouched`)."""
-    if hooked(model) or not reads_first_token(model):
+    a model that carries hooks of its owner, nothing is different. Call it on a model that is lent (`untouched`), with its modules."""
+    if hooked(modules) or not reads_first_token(model):
         yield
         return
     with cut(model):
@@ -124,8 +124,8 @@ def removed_after(handle: Any) -> Iterator[None]:
         remove()
 
 
-def hooked(model: nn.Module) -> bool:
+def hooked(modules: Sequence[nn.Module]) -> bool:
     """Whether anybody listens to a module of the model, and would see rows missing. transformers' own hooks, which stay on a
     model that was once asked for its states, hand what they see to the caller of that forward, and here that is whence."""
-    tables = (module.__dict__[name] for module in model.modules() for name in CALLED)
+    tables = (module.__dict__[name] for module in modules for name in CALLED)
     return any(getattr(hook, "__module__", None) != COLLECTING for table in tables for hook in table.values())

@@ -41,12 +41,14 @@ def configs_of(modules: Sequence[nn.Module]) -> list[Any]:
 
 
 @contextmanager
-def untouched(model: PreTrainedModel, *, attention: str | None = None, pad_id: int | None = None) -> Iterator[None]:
+def untouched(
+    model: PreTrainedModel, *, attention: str | None = None, pad_id: int | None = None
+) -> Iterator[Sequence[nn.Module]]:
     """The model in evaluation mode with frozen parameters, and on request another attention function or padding id.
 
     On leaving, also by an exception, training flags, requires_grad, the attention implementation, the config's padding
     id and all forward hooks are what they were. Parameters' `.grad` are never written (gradients are asked for by
-    `torch.autograd.grad`), and the caller's grad or inference mode does not matter.
+    `torch.autograd.grad`), and the caller's grad or inference mode does not matter. Gives all of the model's modules.
     """
     with lock_of(model):
         modules = list(model.modules())  # walked once: on a GPU the walk is a good part of what a call costs
@@ -64,7 +66,7 @@ def untouched(model: PreTrainedModel, *, attention: str | None = None, pad_id: i
             if pad_id is not None:
                 model.config.get_text_config().pad_token_id = pad_id
             with torch.inference_mode(False), torch.enable_grad():
-                yield
+                yield modules
         finally:
             to_the_end(put_back)
 

@@ -22,6 +22,7 @@ from whence.models import first_token_only, is_causal, pad_id, untouched
 from whence.perturb.rows import Ints, Rows
 from whence.progress import Counter, counting
 from whence.tasks import Scalar, Term
+from whence.trace.attention import unasked
 from whence.trace.recorder import check_weights, model_inputs
 
 CPU_TOKENS = 1024  # larger batches gain nothing on a CPU, and leave its caches (9% slower at 8192 on BERT-base's shape)
@@ -75,13 +76,13 @@ def score_rows(
     lengths = rows.lengths[requests.distinct].tolist()
     spans = [range(n) for n in lengths]
     waiting: deque[Pending] = deque()
-    check_weights(engine.model)
     with (
         counting(label, len(rows), progress) as counter,
-        untouched(engine.model, pad_id=padding),
-        first_token_only(engine.model),
+        untouched(engine.model, attention=unasked(engine.model, engine.device), pad_id=padding) as modules,
+        first_token_only(engine.model, modules),
         torch.no_grad(),
     ):
+        check_weights(engine.model, modules)
 
         def read_back() -> None:
             done = waiting.popleft()
@@ -208,8 +209,7 @@ class Runner:
             "token_type_ids": padded.types,
             "position_ids": padded.positions,
         }
-        all_full = bool(padded.valid.all())
-        return to_batch(tables, self.rows.places[numbers], self.padding, not all_full, self.engine.device)
+        return to_batch(tables, self.rows.places[numbers], self.padding, self.engine.device)
 
 
 @dataclass(frozen=True)

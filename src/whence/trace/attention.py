@@ -16,12 +16,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd import Function
-from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.masking_utils import eager_mask
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import eager_mask, sdpa_mask
 
+from whence.models import uses_attention_interface
 from whence.trace.operations import Run, apply, run_in_use
 
 NAME = "whence"
+UNASKED = "whence-sdpa"  # torch's kernel, with a mask that is made without looking into it
 CHUNK_BYTES = {"cpu": 16 << 20}  # of one map, while relevance passes through a layer a few heads at a time
 LARGE_CHUNK = 1 << 30  # on other devices
 _tape: ContextVar[AttentionTape | None] = ContextVar("whence_attention_tape", default=None)
@@ -238,3 +241,22 @@ class AttentionTape:
 # Without a mask function of the same name transformers passes no mask at all: padding and causality would vanish.
 AttentionInterface.register(NAME, attention)
 AttentionMaskInterface.register(NAME, eager_mask)
+
+
+def mask_unasked(**given: Any) -> Tensor | None:
+    """transformers leaves out a mask that hides nothing, and asks the device whether it does. Batches that hide nothing come
+    without one (`Batch.attention_mask`), so what is given is used, and nobody waits."""
+    if given.get("attention_mask") is not None:
+        given |= {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
+    return sdpa_mask(**given)
+
+
+def unasked(model: PreTrainedModel, device: torch.device) -> str | None:
+    """The attention function that keeps a GPU from being waited for, where a model runs torch's kernel; None: as it is."""
+    configs = (model.config, model.config.get_text_config())
+    through = uses_attention_interface(model) and all(c._attn_implementation_internal == "sdpa" for c in configs)
+    return UNASKED if through and device.type == "cuda" else None
+
+
+AttentionInterface.register(UNASKED, sdpa_attention_forward)
+AttentionMaskInterface.register(UNASKED, mask_unasked)

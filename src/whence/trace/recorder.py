@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from whence.inputs import Batch
 from whence.models import first_token_only, layers_of, reads_forward, untouched, uses_attention_interface
 from whence.models.lm_head import LMHead
 from whence.tasks import Scalar, Task
-from whence.trace.attention import NAME, Attended, AttentionTape, Shown
+from whence.trace.attention import NAME, Attended, AttentionTape, Shown, unasked
 from whence.trace.blocks import Block, LayerRun, layer_runs, make_blocks, precise
 from whence.trace.maps import Maps, fits
 from whence.trace.operations import RelevancePass, Run
@@ -119,9 +119,7 @@ class Recording:
         if "attention" in self.needs:
             maps["attention"] = self.attention
         return Trace(
-            valid=self.batch.valid,
-            lengths=self.batch.lengths,
-            input_ids=self.batch.input_ids,
+            batch=self.batch,
             scalar=scalar,
             y=y.detach(),
             probability=None if log_probability is None else log_probability.detach().exp(),
@@ -228,11 +226,12 @@ def record(
     # a rule set without a rule for the fused kernel needs the attention written out
     wants_attention |= rules is not None and rule_set(rules).fused_attention is None
     through_interface = uses_attention_interface(model)
-    implementation = (NAME if through_interface else "eager") if wants_attention else None
-    check_weights(model)
-    with untouched(model, attention=implementation, pad_id=batch.pad_id):
+    seen = NAME if through_interface else "eager"
+    implementation = seen if wants_attention else unasked(model, batch.input_ids.device)
+    with untouched(model, attention=implementation, pad_id=batch.pad_id) as modules:
+        check_weights(model, modules)
         recording = forward(
-            model, task, batch, needs, wants_attention, through_interface, rules, dtype, points, gradients
+            model, modules, task, batch, needs, wants_attention, through_interface, rules, dtype, points, gradients
         )
         recording.lm_heads = lm_heads
         yield recording
@@ -240,6 +239,7 @@ def record(
 
 def forward(
     model: PreTrainedModel,
+    modules: Sequence[nn.Module],
     task: Task,
     batch: Batch,
     needs: frozenset[str],
@@ -259,7 +259,7 @@ def forward(
     with ExitStack() as stack:
         # what is kept of attention lies before the cut, states and blocks behind it
         if not any(need.startswith(("hidden", "blocks")) for need in needs) and not (rules and rule_set(rules).paired):
-            stack.enter_context(first_token_only(model))
+            stack.enter_context(first_token_only(model, modules))
         backward = rules is not None or any(".grad" in need for need in needs)
         stack.enter_context(torch.set_grad_enabled(backward))
         if backward or points is not None or any(need.startswith("embeddings") for need in needs):
@@ -311,14 +311,22 @@ def weights_in(model: nn.Module, dtype: torch.dtype) -> dict[str, Tensor]:
 
 
 def model_inputs(model: PreTrainedModel, batch: Batch) -> dict[str, Any]:
-    inputs: dict[str, Any] = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
+    inputs: dict[str, Any] = {"input_ids": batch.input_ids}
+    if batch.attention_mask is not None:  # transformers would look into it, and a GPU be waited for
+        inputs["attention_mask"] = batch.attention_mask
     if batch.token_type_ids is not None:
         inputs["token_type_ids"] = batch.token_type_ids
     if batch.position_ids is not None:
         inputs["position_ids"] = batch.position_ids
-    if "use_cache" in inspect.signature(model.forward).parameters:
+    if may_cache(type(model).forward):
         inputs["use_cache"] = False
     return inputs
+
+
+@lru_cache
+def may_cache(forward: Callable[..., Any]) -> bool:
+    """Whether a forward can be told not to keep its keys and values."""
+    return "use_cache" in inspect.signature(forward).parameters
 
 
 @contextmanager
@@ -380,12 +388,13 @@ def check_finite(finite: Tensor) -> None:
 _CHECKED: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
 
 
-def check_weights(model: nn.Module) -> None:
+def check_weights(model: nn.Module, modules: Sequence[nn.Module]) -> None:
     """Refuse NaN or infinite weights by name: fast attention kernels can turn them into finite, wrong logits.
 
     Looks again only after a weight was written to.
     """
-    stamp = hash(tuple((p.data_ptr(), p._version) for p in model.parameters()))
+    own = (p for module in modules for p in module._parameters.values() if p is not None)
+    stamp = hash(tuple((p.data_ptr(), p._version) for p in own))
     if _CHECKED.get(model) == stamp:
         return
     with torch.no_grad():

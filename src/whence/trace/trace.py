@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from whence.errors import WhenceError
+from whence.inputs import Batch
 from whence.models.lm_head import LMHead
 from whence.tasks import Scalar
 from whence.trace.blocks import Block
@@ -26,15 +27,28 @@ class Trace:
     means over tokens go through `mean_tokens`, which divides by each row's own length.
     """
 
-    valid: Tensor  # (b, n) bool: tokens of the row, not padding
-    lengths: Tensor  # (b,)
-    input_ids: Tensor  # (b, n)
+    batch: Batch
     scalar: Scalar  # what is explained of each row
     y: Tensor  # (b,) its value
     probability: Tensor | None  # (b,) of the target
     recorded: dict[str, Tensors]
     layer_blocks: tuple[Block, ...] | None = None
     lm_heads: Mapping[Any, LMHead] | None = None  # by what the option lm_head= said
+
+    @property
+    def valid(self) -> Tensor:
+        """(b, n) bool: tokens of the row, not padding."""
+        return self.batch.valid
+
+    @property
+    def lengths(self) -> Tensor:
+        """(b,)"""
+        return self.batch.lengths
+
+    @property
+    def input_ids(self) -> Tensor:
+        """(b, n)"""
+        return self.batch.input_ids
 
     def _get(self, need: str) -> Tensors:
         if need not in self.recorded:

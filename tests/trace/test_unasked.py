@@ -1,0 +1,76 @@
+"""What keeps a GPU from being waited for changes no answer: batches without a mask, and a mask that nobody looks into."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import whence
+from tests.architectures import NAMES, model, tokenizer
+from whence.inputs import Batch
+from whence.models import untouched, uses_attention_interface
+from whence.tasks import Ask
+from whence.trace.attention import UNASKED, unasked
+from whence.trace.recorder import model_inputs
+
+TEXTS = ["a good film", "the plot is not very long , but the music was great !", "dull"]
+
+
+def batch_of(explainer: whence.Explainer, texts: list[str]) -> Batch:
+    rows = [explainer.encode(text, Ask())[0] for text in texts]
+    return explainer.engine.collate(rows)
+
+
+def logits(
+    explainer: whence.Explainer, inputs: dict[str, torch.Tensor], pad: int, attention: str | None
+) -> torch.Tensor:
+    with untouched(explainer.model, attention=attention, pad_id=pad), torch.no_grad():
+        found: torch.Tensor = explainer.model(**inputs).logits
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_mask_that_hides_nothing_is_left_out_and_nothing_changes(name: str) -> None:
+    ex = whence.load(model(name), tokenizer())
+    batch = batch_of(ex, [TEXTS[0]] * 2)
+    assert batch.attention_mask is None
+    assert not batch.padded
+    inputs = model_inputs(ex.model, batch)
+    assert "attention_mask" not in inputs
+    there = logits(ex, {**inputs, "attention_mask": torch.ones_like(batch.input_ids)}, batch.pad_id, None)
+    torch.testing.assert_close(logits(ex, inputs, batch.pad_id, None), there, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if uses_attention_interface(model(n))])
+@pytest.mark.parametrize("texts", [TEXTS, [TEXTS[0]] * 2])
+def test_a_mask_that_nobody_looks_into_hides_the_same(name: str, texts: list[str]) -> None:
+    ex = whence.load(model(name), tokenizer())
+    batch = batch_of(ex, texts)
+    assert (batch.attention_mask is None) == (not batch.padded)
+    inputs = model_inputs(ex.model, batch)
+    expected = logits(ex, inputs, batch.pad_id, "sdpa")
+    torch.testing.assert_close(logits(ex, inputs, batch.pad_id, UNASKED), expected, rtol=0, atol=1e-12)
+
+
+def test_only_torchs_own_kernel_on_a_gpu_is_asked_in_our_way() -> None:
+    bert = model("bert")
+    assert bert.config._attn_implementation == "sdpa"
+    assert unasked(bert, torch.device("cuda")) == UNASKED
+    assert unasked(bert, torch.device("cpu")) is None
+    with untouched(bert, attention="eager"):
+        assert unasked(bert, torch.device("cuda")) is None
+
+
+def test_a_row_that_hides_a_token_keeps_its_mask() -> None:
+    ex = whence.load(model("bert"), tokenizer())
+    row = ex.encode({"input_ids": [2, 6, 7, 3], "attention_mask": [1, 0, 1, 1]}, Ask())[0]
+    batch = ex.engine.collate([row])
+    assert batch.attention_mask is not None
+    assert batch.attention_mask.tolist() == [[1, 0, 1, 1]]
+    assert not batch.padded
+
+
+def test_a_batch_knows_its_texts_on_the_host() -> None:
+    ex = whence.load(model("bert"), tokenizer())
+    rows = [ex.encode(text, Ask())[0] for text in TEXTS]
+    assert ex.engine.collate(rows).texts() == [list(row.input_ids) for row in rows]
