@@ -46,11 +46,20 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--json", type=Path, help="add what is measured to this file")
     made.add_argument("--baseline", type=Path, help="compare with such a file; exit 1 if a ratio is 20%% worse")
     made.add_argument("--figures", type=Path, help="draw tables that have an axis into this folder")
+    made.add_argument(
+        "--of", type=Path, metavar="JSON", help="with --figures: measure nothing, draw what such a file holds"
+    )
     return made
 
 
 def main(arguments: list[str] | None = None) -> int:
     given = parser().parse_args(arguments)
+    if given.of and given.figures:
+        pictures(
+            {name: tables for name, tables in stored(given.of).items() if name in (given.suite or SUITES)},
+            given.figures,
+        )
+        return 0
     names = given.suite or list(CPU)
     unknown = [name for name in names if name not in SUITES]
     if unknown:
@@ -83,11 +92,15 @@ def main(arguments: list[str] | None = None) -> int:
                     add(given.json, {name: measured[name]}, settings)  # kept even if a later table is cut short
             print(f"\n{name}: {time.monotonic() - start:.0f} s", flush=True)
     if given.figures:
-        from bench.figures import draw
-
-        for file in draw(measured, given.figures):
-            print(f"drew {file}")
+        pictures(measured, given.figures)
     return verdict(measured, stored(given.baseline) if given.baseline else {})
+
+
+def pictures(measured: dict[str, list[Table]], folder: Path) -> None:
+    from bench.figures import draw
+
+    for file in draw(measured, folder):
+        print(f"drew {file}")
 
 
 def verdict(measured: dict[str, list[Table]], before: dict[str, list[Table]]) -> int:

@@ -1,7 +1,7 @@
 """Long inputs: time and peak memory of attention-based methods against the number of tokens, one row.
 
-A model of BERT-base's layers and heads but 192 features, so that a CPU runs it: its maps are as large as BERT-base's, and they
-are what long inputs are made of. Peak memory is held against one layer's maps, H·n²·4 bytes, and against all layers'.
+On a GPU a model of BERT-base's shape that reads 4,096 tokens; on a CPU one of its layers and heads but 192 features: its maps are
+as large as BERT-base's, and they are what long inputs are made of. Peak memory is held against one layer's maps, H·n²·4 bytes, and against all layers'.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from bench.measure import Runs, against, measure
 from bench.ours import explaining, size_of
 from bench.peers import Company
 from bench.settings import Settings, multiplying
-from bench.shapes import TINY, Shape, bert, floor, random_rows
+from bench.shapes import BERT_BASE, TINY, Shape, bert, floor, random_rows
 from bench.table import Table
 
 TOKENS = (512, 1024, 2048, 4096)
 NARROW = Shape(12, 192, 12, 1000, 4096)
+WIDE = replace(BERT_BASE, positions=4096)
 METHODS = ("rollout", "attcat", "gae", "transatt", "alti")
 
 
 def tables(settings: Settings, company: Company) -> Iterator[Table]:
-    shape = replace(TINY, positions=64) if settings.quick else NARROW
+    shape = replace(TINY, positions=64) if settings.quick else WIDE if settings.cuda else NARROW
     model = bert(shape, settings.device, settings.precision)
     explainer = whence.load(model)
     for tokens in (32, 64) if settings.quick else TOKENS:

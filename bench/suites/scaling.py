@@ -13,7 +13,7 @@ from bench.settings import Settings, multiplying
 from bench.shapes import TINY, Shape, bert, bert_lm, floor, forward, random_rows
 from bench.table import Row, Table
 
-SMALL = Shape(4, 192, 12, 8000, 2048)  # narrow, so that curves take a minute each; docs/speed.md says what carries over
+SMALL = Shape(4, 192, 12, 8000, 4096)  # narrow, so that curves take a minute each; docs/speed.md says what carries over
 METHODS = ("gradient", "rollout", "gae", "attnlrp", "transatt", "alti")
 Point = tuple[int, Runs]
 
@@ -50,7 +50,7 @@ def methods_on(settings: Settings, shape: Shape, rows: int, tokens: int, names: 
 
 def by_tokens(settings: Settings, shape: Shape) -> Iterator[Point]:
     """One row."""
-    for tokens in (16, 32) if settings.quick else (64, 128, 256, 512, 1024, 2048):
+    for tokens in (16, 32) if settings.quick else (64, 128, 256, 512, 1024, 2048, 4096):
         yield tokens, methods_on(settings, shape, 1, tokens)
 
 

@@ -84,5 +84,7 @@ def deal_out(made: Sequence[Made], rows: Sequence[Encoded], found: Sequence[dict
 def without_future(part: Part, target: Target) -> Part:
     """Where tokens see only what stands before them, nothing after the answer's own position can have mattered (methods
     that ignore positions, or give every occurrence of a token the same score, do not know)."""
+    if target.last_readout >= len(part.scores) - 1:
+        return part
     seen = np.arange(len(part.scores)) <= target.last_readout
     return replace(part, scores=part.scores * seen, layers=None if part.layers is None else part.layers * seen)

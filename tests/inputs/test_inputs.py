@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from whence.inputs.batching import pack, unused_id
-from whence.inputs.encode import words_from_pieces
+from whence.inputs.encode import Encoded, Encoder, words_from_pieces
 
 
 @given(st.lists(st.integers(1, 60), max_size=60), st.integers(1, 200), st.one_of(st.none(), st.integers(1, 4000)))
@@ -52,3 +57,26 @@ def test_packing_is_what_taking_one_row_after_the_other_gives(
         else:
             expected.append([i])
     assert pack(lengths, budget, max_pairs, max_rows) == expected
+
+
+def test_a_row_of_ids_is_described_when_asked_and_is_an_ordinary_row() -> None:
+    encoder = Encoder(None, max_length=8, vocab_size=10, special_ids=frozenset({2, 3}))
+    tokens, special = ("2", "7", "9", "3"), (True, False, False, True)
+    whole = Encoded((2, 7, 9, 3), tokens, special, ((0, 0),) * 4, (None, 0, 1, None), (None, 0, 0, None))
+
+    def row() -> Encoded:
+        return encoder.encode_one({"input_ids": [2, 7, 9, 3]})
+
+    assert "tokens" not in vars(row())
+    assert len(row()) == 4
+    assert row().word_ids == (None, 0, 1, None)
+    assert row() == whole
+    assert hash(row()) == hash(whole)
+    assert pickle.loads(pickle.dumps(row())) == whole
+    assert copy.copy(row()) == whole
+    assert repr(row()) == repr(whole)
+    assert replace(row(), fixed=(1,)) == replace(whole, fixed=(1,))
+    assert row().select([0, 2, 3]) == whole.select([0, 2, 3])
+    assert row().free == (1, 2)
+    with pytest.raises(AttributeError, match="colour"):
+        row().colour  # noqa: B018

@@ -135,6 +135,23 @@ def test_rare_tokens_weigh_more_and_texts_count_as_often_as_their_weight() -> No
     assert ranked([*texts, *[texts[2]] * 3], np.ones(6)) == [[11, 10], [13, 11, 12]]
 
 
+@pytest.mark.parametrize("most", [1, 3, 7, 50])
+def test_the_first_of_a_ranking_are_the_whole_rankings_first(most: int) -> None:
+    draw = np.random.default_rng(0)
+    texts = [
+        Case(
+            draw.integers(-2, 3, 6).astype(float),
+            np.zeros(6, bool),
+            tuple(draw.integers(0, 40, 6).tolist()),
+            target=i % 2,
+        )
+        for i in range(20)
+    ]  # few distinct scores: many ties
+    weights = draw.integers(0, 3, 20).astype(float)
+    whole = [top.tolist()[:most] for top in class_rankings(Corpus(texts), weights)]
+    assert [top.tolist() for top in class_rankings(Corpus(texts), weights, most)] == whole
+
+
 def test_names_and_presets() -> None:
     assert get_metric("aopc:attcat").options["absolute"]
     assert not get_metric("aopc").options["absolute"]

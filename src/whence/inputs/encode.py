@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import re
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, replace
+from functools import cached_property, lru_cache, partial
 from string import punctuation
 from typing import Any, TypeAlias
 
@@ -25,7 +25,11 @@ MARK = re.compile("##|Ġ|▁")  # how tokenizers mark the pieces of words
 
 @dataclass(frozen=True)
 class Encoded:
-    """One input as the model sees it. All sequences have one entry per token; padding is never part of a row."""
+    """One input as the model sees it. All sequences have one entry per token; padding is never part of a row.
+
+    Of a row that was given as ids (`Encoded.of_ids`) what people call its tokens is worked out when first asked for: on a GPU
+    while the model runs, not before.
+    """
 
     input_ids: tuple[int, ...]
     tokens: tuple[str, ...]
@@ -42,6 +46,24 @@ class Encoded:
     fixed: tuple[int, ...] = ()  # positions that no perturbation may touch, besides special tokens
     position_ids: tuple[int, ...] | None = None  # only where they are not 0, 1, 2, …
     answer: tuple[int, int] | None = None  # question answering: first and last token of the answer that was given
+
+    @classmethod
+    def of_ids(cls, ids: tuple[int, ...], describe: Callable[[], dict[str, Any]], **known: Any) -> Encoded:
+        """A row of ids; `describe` gives its tokens, special, offsets, word_ids and segments."""
+        row = object.__new__(cls)
+        row.__dict__.update(LEFT_OUT, input_ids=ids, _describe=describe, **known)
+        return row
+
+    def __getattr__(self, name: str) -> Any:  # asked only for what is not there
+        if name not in DESCRIBED or "_describe" not in self.__dict__:
+            raise AttributeError(name)
+        found = self.__dict__["_describe"]()
+        self.__dict__.update(found)
+        return found[name]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and copy: everything worked out."""
+        return {name: getattr(self, name) for name in (*PER_TOKEN, *LEFT_OUT)}
 
     def __len__(self) -> int:
         return len(self.input_ids)
@@ -63,6 +85,10 @@ class Encoded:
         changed["places"] = tuple(sum(k <= place for k in kept) - 1 for place in self.places)
         changed["fixed"] = tuple(numbers[i] for i in self.fixed if i in numbers)
         return replace(self, **changed)
+
+
+DESCRIBED = frozenset(PER_TOKEN) - {"input_ids"}
+LEFT_OUT = {f.name: f.default for f in fields(Encoded) if f.default is not MISSING}
 
 
 def is_single(inputs: object) -> bool:
@@ -187,10 +213,9 @@ class Encoder:
         mask = given.get("attention_mask")
         if mask is not None and (not set(mask) <= {0, 1} or not any(mask)):
             raise InputError(f"{at}'attention_mask' must hold 0 and 1, with at least one 1.")
-        row = self.from_ids(ids, self._token_types(given.get("token_type_ids"), at), mask)
-        if all(row.special):
+        if self.special_ids.issuperset(ids):
             raise InputError(f"{at}the row holds special tokens only: there is nothing to explain.")
-        return row
+        return self.from_ids(ids, self._token_types(given.get("token_type_ids"), at), mask)
 
     @cached_property
     def _numerals(self) -> list[str]:
@@ -201,22 +226,22 @@ class Encoder:
         self, ids: tuple[int, ...], types: tuple[int, ...] | None = None, mask: tuple[int, ...] | None = None
     ) -> Encoded:
         """A row of ids that are known to be good."""
+        return Encoded.of_ids(ids, partial(self._described, ids, types), token_type_ids=types, attention_mask=mask)
+
+    def _described(self, ids: tuple[int, ...], types: tuple[int, ...] | None) -> dict[str, Any]:
         special = tuple(map(self.special_ids.__contains__, ids))
         if self.tokenizer is None:
             tokens, words = tuple(map(self._numerals.__getitem__, ids)), each_a_word(special)
         else:
             tokens = tuple(map(str, self.tokenizer.convert_ids_to_tokens(list(ids))))
             words = words_from_pieces(tokens, special)
-        return Encoded(
-            input_ids=ids,
-            tokens=tokens,
-            special=special,
-            offsets=((0, 0),) * len(ids),
-            word_ids=words,
-            segments=segments_of(special, types),
-            token_type_ids=types,
-            attention_mask=mask,
-        )
+        return {
+            "tokens": tokens,
+            "special": special,
+            "offsets": ((0, 0),) * len(ids),
+            "word_ids": words,
+            "segments": segments_of(special, types),
+        }
 
     def _token_types(self, types: tuple[int, ...] | None, at: str) -> tuple[int, ...] | None:
         if types is None or (self.type_vocab_size <= 1 and not any(types)):

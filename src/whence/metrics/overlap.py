@@ -35,9 +35,9 @@ def token_overlap(cases: Sequence[Case], weights: Floats, *, k: int = 50, ks: Se
     frequency log(N / df) in the evaluated texts (the paper counts documents in Wikipedia). Only classes that occur are
     compared; with fewer than two the value is not a number.
     """
-    tops = class_rankings(Corpus.of(cases), weights)
-    pairs = list(combinations(tops, 2))
     sizes = (k, *ks)
+    tops = class_rankings(Corpus.of(cases), weights, max(sizes))
+    pairs = list(combinations(tops, 2))
     if not pairs:
         return Measured(float("nan"), np.full(len(ks), np.nan))
     shares = np.mean([shared(a, b, sizes) for a, b in pairs], axis=0)  # (sizes,)
@@ -99,18 +99,24 @@ class Tokens:
     classes: Ints  # (tokens,) the class that its text is explained for
     once: tuple[Ints, Ints]  # (text, id) pairs that occur, without repetition
 
+    @cached_property
+    def by_class(self) -> list[tuple[Ints, Ints, Floats]]:
+        """Places, texts and scores of each class's own tokens."""
+        own = [np.flatnonzero(self.classes == target) for target in np.unique(self.classes)]
+        return [(self.places[of], self.texts[of], self.scores[of]) for of in own]
 
-def class_rankings(corpus: Corpus, weights: Floats) -> list[Ints]:
-    """Token ids by falling weight, one list per class that occurs; tokens of no positive weight are left out."""
+
+def class_rankings(corpus: Corpus, weights: Floats, most: int | None = None) -> list[Ints]:
+    """Token ids by falling weight (the first `most`), one list per class that occurs; tokens of no positive weight are left out."""
     tokens = corpus.tokens
     idf = inverse_frequency(tokens, weights)
-    weighted = tokens.scores * weights[tokens.texts]
     tops = []
-    for target in np.unique(tokens.classes):
-        of = tokens.classes == target
-        total = np.bincount(tokens.places[of], weights=weighted[of], minlength=len(tokens.ids)) * idf
+    for places, texts, scores in tokens.by_class:
+        total = np.bincount(places, weights=scores * weights[texts], minlength=len(tokens.ids)) * idf
         there = np.flatnonzero(total > 0)
-        tops.append(tokens.ids[there[np.argsort(-total[there], kind="stable")]])
+        if most is not None and most < len(there):  # those that can be among the first, ties with the last one included
+            there = there[total[there] >= np.partition(total[there], len(there) - most)[len(there) - most]]
+        tops.append(tokens.ids[there[np.argsort(-total[there], kind="stable")]][:most])
     return tops
 
 

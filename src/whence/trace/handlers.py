@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from whence.trace import deeplift
-from whence.trace.operations import Binary, Constant, Linear, RuleOf, Run, Share, Unary, apply, is_traced, leaf
+from whence.trace.operations import Binary, Constant, Linear, RuleOf, Run, Shares, Unary, apply, is_traced, leaf
 from whence.trace.rules import RuleSet
 
 
@@ -43,31 +43,40 @@ def matmul(run: Run, func: Any, a: Tensor, b: Tensor) -> Any:
     return NotImplemented
 
 
+def constant(run: Run, x: Tensor, factor: Tensor | float | None, call: Callable[[], Tensor]) -> Tensor:
+    """x and a constant. A coefficient goes through as the gradient does: no operation of ours is needed, and each costs a launch
+    or two of Python, there and back."""
+    if run.rules.carries == "coefficient":
+        return call()
+    return apply(Constant, x, factor, call, run)  # type: ignore[no-any-return]
+
+
 def add(run: Run, func: Any, a: Any, b: Any, *, alpha: float = 1) -> Any:
     if not (is_traced(a) and is_traced(b)):
         x = a if is_traced(a) else b
-        return apply(Constant, x, None if x is a else alpha, lambda: func(a, b, alpha=alpha), run)
+        return constant(run, x, None if x is a else alpha, lambda: func(a, b, alpha=alpha))
     if alpha != 1:
         return NotImplemented
-    if scaled(a) and scaled(b):
-        return apply(Binary, a, b, "rotation", run)
-    if a.shape[0] != run.rows or b.shape[0] != run.rows:
+    kind = "rotation" if scaled(a) and scaled(b) else "skip"
+    if kind == "skip" and (a.shape[0] != run.rows or b.shape[0] != run.rows):
         return NotImplemented  # rows are no longer told apart: the rescaling would mix them
-    return apply(Binary, a, b, "skip", run)
+    if run.rules.carries == "coefficient" and getattr(run.rules, kind) is None:
+        return func(a, b)
+    return apply(Binary, a, b, kind, run)
 
 
 def subtract(run: Run, func: Any, a: Any, b: Any, *, alpha: float = 1) -> Any:
     if is_traced(a) and is_traced(b):
         return NotImplemented
     x = a if is_traced(a) else b
-    return apply(Constant, x, None if x is a else -alpha, lambda: func(a, b, alpha=alpha), run)
+    return constant(run, x, None if x is a else -alpha, lambda: func(a, b, alpha=alpha))
 
 
 def multiply(run: Run, func: Any, a: Any, b: Any) -> Any:
     if is_traced(a) and is_traced(b):
         return apply(Binary, a, b, "gate", run)
     x, factor = (a, b) if is_traced(a) else (b, a)
-    result = apply(Constant, x, factor, lambda: func(a, b), run)
+    result: Any = constant(run, x, factor, lambda: func(a, b))
     if isinstance(factor, Tensor) and factor.dim():
         result.scaled_by_constant = True
     return result
@@ -81,11 +90,11 @@ def scaled(x: Tensor) -> bool:
 def divide(run: Run, func: Any, a: Any, b: Any, *, rounding_mode: str | None = None) -> Any:
     if is_traced(b) or rounding_mode is not None:
         return NotImplemented
-    return apply(Constant, a, 1 / b, lambda: func(a, b), run)
+    return constant(run, a, 1 / b, lambda: func(a, b))
 
 
 def negate(run: Run, func: Any, x: Tensor) -> Any:
-    return apply(Constant, x, -1, lambda: func(x), run)
+    return constant(run, x, -1, lambda: func(x))
 
 
 def unary(run: Run, rule: RuleOf, call: Callable[[Tensor], Tensor], x: Tensor) -> Any:
@@ -159,8 +168,7 @@ def fused_attention(run: Run, func: Any, query: Tensor, key: Tensor, value: Tens
     """softmax(qkᵀ)v in one kernel: with the gradient as softmax rule, halving both products is a share for each input."""
     if run.rules.fused_attention is None:
         return NotImplemented
-    shares = zip((query, key, value), run.rules.fused_attention, strict=True)
-    return func(*(apply(Share, x, share, run) for x, share in shares), *args, **kwargs)
+    return func(*apply(Shares, query, key, value, run.rules.fused_attention, run), *args, **kwargs)
 
 
 T = torch.Tensor

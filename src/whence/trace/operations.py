@@ -169,17 +169,20 @@ class Unary(Function):
         return found, None, None, None, None
 
 
-class Share(Function):
-    """x itself; a coefficient is scaled on its way back (the uniform rule around a fused kernel)."""
+class Shares(Function):
+    """q, k and v themselves; their coefficients are scaled on the way back (the uniform rule around a fused kernel)."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, share: float, run: Run) -> Tensor:
-        ctx.run, ctx.share = run, share
-        return x.view_as(x)
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, shares: tuple[float, float, float], run: Run
+    ) -> tuple[Tensor, ...]:
+        ctx.run, ctx.shares = run, shares
+        return q.view_as(q), k.view_as(k), v.view_as(v)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        return grads[0] * ctx.share if ctx.run.relevance else grads[0], None, None
+        scaled = [g * share for g, share in zip(grads, ctx.shares, strict=True)] if ctx.run.relevance else grads
+        return *scaled, None, None
 
 
 def apply(function: Any, *args: Any) -> Any:
