@@ -35,7 +35,7 @@ def draw_curves(rows: Sequence[Row], along: str, file: Path) -> Path:
     for row in rows:
         series.setdefault(row.series or row.name, []).append(row)
     with_memory = any((row.megabytes or 0) >= 50 for row in rows)
-    figure, axes = plt.subplots(1, 1 + with_memory, figsize=(4.2 * (1 + with_memory), 3.2), squeeze=False)
+    figure, axes = plt.subplots(1, 1 + with_memory, figsize=(4.2 * (1 + with_memory) + 1.2, 3.2), squeeze=False)
     fields = [("seconds", "seconds"), ("megabytes", "peak MB above the start")][: 1 + with_memory]
     for axis, (key, label) in zip(axes[0], fields, strict=True):
         for name, points_of in series.items():
@@ -49,7 +49,7 @@ def draw_curves(rows: Sequence[Row], along: str, file: Path) -> Path:
         )
         axis.minorticks_off()
         axis.grid(alpha=0.3)
-    axes[0][0].legend(fontsize=7, frameon=False)
+    axes[0][-1].legend(fontsize=7, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))  # never over a curve
     figure.tight_layout()
     figure.savefig(file, dpi=90, metadata={"Software": None})
     plt.close(figure)
