@@ -299,14 +299,14 @@ def number_words(
     return tuple(numbers)
 
 
-@lru_cache(1024)  # rows of one length have their special tokens in the same places
+@lru_cache(128)  # rows of one length have their special tokens in the same places
 def each_a_word(special: tuple[bool, ...]) -> tuple[int | None, ...]:
     """Word numbers of tokens that are whole words."""
     count = itertools.count()
     return tuple([None if is_special else next(count) for is_special in special])
 
 
-@lru_cache(1024)
+@lru_cache(128)
 def segments_of(special: tuple[bool, ...], types: tuple[int, ...] | None) -> tuple[int | None, ...]:
     """The segment of every token from its type, where there are types."""
     return tuple([None if s else t for s, t in zip(special, types or (0,) * len(special), strict=True)])

@@ -76,13 +76,13 @@ def score_rows(
     lengths = rows.lengths[requests.distinct].tolist()
     spans = [range(n) for n in lengths]
     waiting: deque[Pending] = deque()
+    check_weights(engine.model, list(engine.model.modules()))
     with (
         counting(label, len(rows), progress) as counter,
         untouched(engine.model, attention=unasked(engine.model, engine.device), pad_id=padding) as modules,
         first_token_only(engine.model, modules),
         torch.no_grad(),
     ):
-        check_weights(engine.model, modules)
 
         def read_back() -> None:
             done = waiting.popleft()
