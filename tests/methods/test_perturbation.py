@@ -312,6 +312,30 @@ def test_words_are_units() -> None:
     assert spread[2] == spread[3]
 
 
+@pytest.mark.parametrize("method", ["occlusion", "lime", "shapley", "kernel-shap"])
+def test_every_method_takes_words_as_units(method: str) -> None:
+    e = bert()
+    by_word = e.explain("the filmly plot", method, unit="word")
+    by_token = e.explain("the filmly plot", method)
+    assert by_word.scores[2] == by_word.scores[3]  # film ##ly
+    assert by_token.scores[2] != by_token.scores[3]
+
+
+def test_kernel_shap_of_two_units_is_exact() -> None:
+    e = bert()
+    text = "lovely film"
+    ids = e.tokenizer(text)["input_ids"]
+    f = {
+        kept: value(e, [i if k in (0, 3) or k in kept else MASK for k, i in enumerate(ids)], 0)
+        for kept in ((), (1,), (2,), (1, 2))
+    }
+    first = ((f[1,] - f[()]) + (f[1, 2] - f[2,])) / 2
+    found = e.explain(text, "kernel-shap", 0)
+    assert found.scores[1] == pytest.approx(first, abs=1e-6)
+    assert found.scores[1] + found.scores[2] == pytest.approx(f[1, 2] - f[()], abs=1e-6)
+    assert found.options["stderr"][1:3] == pytest.approx([0, 0], abs=1e-9)
+
+
 @pytest.mark.parametrize("replace", ["mask", "unk", "pad", "delete"])
 def test_what_stands_in(replace: str) -> None:
     e = bert()

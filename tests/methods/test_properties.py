@@ -111,3 +111,23 @@ def test_class_agnostic_methods_do_not_move_with_the_target(architecture: str) -
         assert np.array_equal(one[name].scores, other[name].scores), name
     for name in ("attcat", "cat", "gae", "attgrads", "simple", "gradient", "gradient-x-input"):
         assert not np.allclose(one[name].scores, other[name].scores), name
+
+
+LAYERED = {
+    "attgrads": lambda layers: layers.mean(0),
+    "cat": lambda layers: layers.sum(0),
+    "attcat": lambda layers: layers.sum(0),
+    "rollout": lambda layers: layers[-1],
+    "norms": lambda layers: layers[-1],
+    "globenc": lambda layers: layers[-1],
+    "alti": lambda layers: layers[-1],
+}
+
+
+@pytest.mark.parametrize("method", LAYERED)
+def test_scores_follow_from_the_layers(method: str) -> None:
+    explainer = whence.load(architectures.model("bert"), architectures.tokenizer())
+    e = explainer.explain("the plot is slow but quite funny", method)
+    assert e.layers is not None
+    assert e.layers.shape == (3, len(e))
+    np.testing.assert_allclose(LAYERED[method](e.layers), e.scores, rtol=1e-9, atol=1e-12)
