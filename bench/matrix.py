@@ -30,6 +30,7 @@ CORE = (
     "tests/methods/test_mixing.py",
     "tests/methods/test_properties.py",
     "tests/models",
+    "tests/trace",
     "tests/test_explainer.py",
     "tests/test_load.py",
     "tests/zoo/test_zoo.py",
