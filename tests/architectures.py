@@ -99,6 +99,12 @@ def build(
     if task == "question-answering":
         changes = {"num_labels": 2, **changes}
     model = AUTO[task].from_config(config(name, **changes))
+    if name == "modernbert" and dtype == torch.float64 and not model._supports_attention_backend:
+        import pytest  # whoever only measures with these models need not have it
+
+        pytest.skip(
+            "before it joined transformers' attention interface ModernBERT's own eager attention made NaN in float64"
+        )
     with torch.no_grad():
         for key, parameter in model.named_parameters():
             if parameter.dim() > 1:
