@@ -20,7 +20,7 @@ from whence.passes import ForwardPass, Plan
 from whence.registry import Part
 from whence.tasks import Ask, Scalar, Target, Task
 from whence.trace import Recording, record
-from whence.trace.recorder import check_finite
+from whence.trace.checks import check_finite
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
-from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from whence.batches import Outcome, trace_batch
@@ -19,8 +18,8 @@ from whence.explanation import Explanation
 from whence.generation import Generation, write_on
 from whence.heads.mask import as_mask
 from whence.inputs import Encoded, is_single, pack
-from whence.models import lock_of, reads_forward, uses_attention_interface, vocab_size
-from whence.models.lm_head import LMHead, check_head, head_of_model, head_of_module
+from whence.models import lock_of, reads_forward, uses_attention_interface
+from whence.models.find_head import Heads
 from whence.parts import without_future
 from whence.passes import Plan, forward_passes, plan_methods, traced
 from whence.paths import run_paths
@@ -80,8 +79,7 @@ class Explainer:
         self.name = name or model.name_or_path or type(model).__name__
         self.labels = task.labels
         self._forward_only = reads_forward(model)
-        self._lm_head, self._load_lm = lm_head, load_lm
-        self._heads: dict[Any, LMHead] = {}
+        self.lm_head = Heads(model, self.name, lm_head, load_lm)
         self.embedded_heads: Path | None = None  # the head mask that comes with an embedded model
         self.preferred: tuple[str, dict[str, Any]] | None = None  # a recipe's method and options
         self.tuned: Mapping[str, Mapping[str, Any]] = {}  # a method's options by a recipe, or what "auto" stands for
@@ -340,46 +338,6 @@ class Explainer:
             )
             for target, chance, part in zip(answered.targets, answered.probabilities, parts, strict=True)
         ]
-
-    def lm_head(self, given: Any = None) -> LMHead:
-        """The language-model head that decodes this model's hidden states: `given` (a name, a directory, a live model or a
-        module), else the model's own, else the one that `load` was told or knows of."""
-        key = str(given) if isinstance(given, Path) else given
-        if not (key is None or isinstance(key, (str, nn.Module))):
-            raise InputError(
-                f"lm_head= takes a name, a directory, a live model or a module, got {type(given).__name__}."
-            )
-        if key not in self._heads:
-            head = self._find_head(key)
-            check_head(head, self.model.config.hidden_size, vocab_size(self.model), self.device, self.model.dtype)
-            self._heads[key] = head
-        return self._heads[key]
-
-    def _find_head(self, given: str | nn.Module | None) -> LMHead:
-        source: Any = given
-        if source is None:
-            own = head_of_model(self.model, self.name)
-            if own is not None:
-                return own
-            source = self._lm_head
-        if source is None:
-            raise NotSupported(
-                f"{self.name} has no language-model head, which decoded methods need: pass lm_head= the checkpoint it was "
-                "fine-tuned from (a name, a directory or a live model), or a module from hidden states to logits."
-            )
-        name = source if isinstance(source, str) else type(source).__name__
-        if isinstance(source, (str, Path)):
-            if self._load_lm is None:
-                raise InputError(
-                    f"lm_head={str(source)!r}: this Explainer was not made by whence.load; give a live model."
-                )
-            name, source = str(source), self._load_lm(str(source))
-        if not isinstance(source, PreTrainedModel):
-            return head_of_module(source)
-        head = head_of_model(source, name)
-        if head is None:
-            raise NotSupported(f"lm_head={name!r} is a {type(source).__name__}: it has no language-model head.")
-        return head
 
     def _attention_bytes(self, plan: Plan) -> int:
         """What every (query, key) pair of a batch needs: 0 if nobody looks at attention. One layer's maps with their gradient

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -164,7 +164,7 @@ def randomisation(
     stranger = copy.copy(explainer)
     stranger.model = copy.deepcopy(explainer.model)
     stranger.engine = Engine(stranger.model, explainer.engine.task)
-    stranger._heads = dict(explainer._heads)
+    stranger.lm_head = replace(explainer.lm_head, model=stranger.model, found=dict(explainer.lm_head.found))
     labels = [e.target_index for e in found] if explainer.labels else None
     figures = {}
     for gone in randomised(stranger.model, seed):

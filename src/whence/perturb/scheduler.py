@@ -23,7 +23,8 @@ from whence.perturb.rows import Ints, Rows
 from whence.progress import Counter, counting
 from whence.tasks import Scalar, Term
 from whence.trace.attention import unasked
-from whence.trace.recorder import check_weights, model_inputs
+from whence.trace.checks import check_weights
+from whence.trace.recorder import model_inputs
 
 CPU_TOKENS = 1024  # larger batches gain nothing on a CPU, and leave its caches (9% slower at 8192 on BERT-base's shape)
 IN_FLIGHT = {"cuda": 2}  # batches on their way before the oldest is read back; 1 elsewhere

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -14,17 +13,19 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from whence.errors import ModelError, NotSupported
+from whence.errors import NotSupported
 from whence.inputs import Batch
-from whence.models import first_token_only, layers_of, reads_forward, untouched, uses_attention_interface
+from whence.models import first_token_only, reads_forward, untouched, uses_attention_interface
 from whence.models.lm_head import LMHead
 from whence.tasks import Scalar, Task
 from whence.trace.attention import NAME, Attended, AttentionTape, Shown, unasked
 from whence.trace.blocks import Block, LayerRun, layer_runs, make_blocks, precise
+from whence.trace.checks import check_finite, check_weights
 from whence.trace.maps import Maps, fits
 from whence.trace.operations import RelevancePass, Run
 from whence.trace.relevance import relevance_ready
 from whence.trace.rules import RuleSet, rule_set
+from whence.trace.taps import layer_states, leaf_embeddings
 from whence.trace.trace import Tensors, Trace
 
 
@@ -327,80 +328,3 @@ def model_inputs(model: PreTrainedModel, batch: Batch) -> dict[str, Any]:
 def may_cache(forward: Callable[..., Any]) -> bool:
     """Whether a forward can be told not to keep its keys and values."""
     return "use_cache" in inspect.signature(forward).parameters
-
-
-@contextmanager
-def leaf_embeddings(model: PreTrainedModel, kept: list[Tensor], points: Tensor | None = None) -> Iterator[None]:
-    """Make the word embeddings, or `points` in their place, a leaf of the graph: what `inputs_embeds` would take, with the
-    ids still seen by the model."""
-
-    def hook(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
-        leaf = output.detach() if points is None else points.detach().to(output.dtype)
-        if torch.is_grad_enabled():
-            leaf.requires_grad_(True)
-        kept.append(leaf)
-        return leaf
-
-    table: Any = model.get_input_embeddings()
-    handle = table.register_forward_hook(hook)
-    try:
-        yield
-    finally:
-        handle.remove()
-
-
-@contextmanager
-def layer_states(model: PreTrainedModel, kept: list[Tensor]) -> Iterator[None]:
-    """Keep the input of every layer and the output of the last: X^0 … X^L, before any final norm."""
-    layers = layers_of(model)
-    if not layers:
-        raise NotSupported(
-            f"the layers of {type(model).__name__} cannot be told; methods that need none still work: raw-attention, rollout, "
-            "grads, attgrads, attention-gradcam, gae, simple, gradient, gradient-x-input."
-        )
-    output_of_last: list[Tensor] = []
-
-    def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        kept.append(args[0] if args else kwargs["hidden_states"])
-
-    def after(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        output_of_last[:] = [output[0] if isinstance(output, tuple) else output]
-
-    distinct = list(dict.fromkeys(layers))
-    handles = [m.register_forward_pre_hook(before, with_kwargs=True) for m in distinct]
-    handles += [m.register_forward_hook(after) for m in distinct]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-        kept += output_of_last
-
-
-def check_finite(finite: Tensor) -> None:
-    """NaN or infinite logits cannot be explained."""
-    if not bool(finite):
-        raise ModelError(
-            "the model answered with logits that are not finite numbers, though its weights are: try dtype='float32'."
-        )
-
-
-_CHECKED: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
-
-
-def check_weights(model: nn.Module, modules: Sequence[nn.Module]) -> None:
-    """Refuse NaN or infinite weights by name: fast attention kernels can turn them into finite, wrong logits.
-
-    Looks again only after a weight was written to.
-    """
-    own = (p for module in modules for p in module._parameters.values() if p is not None)
-    stamp = hash(tuple((p.data_ptr(), p._version) for p in own))
-    if _CHECKED.get(model) == stamp:
-        return
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if not bool(torch.isfinite(parameter.sum(dtype=torch.promote_types(parameter.dtype, torch.float32)))):
-                raise ModelError(
-                    f"the model cannot answer: its parameter {name!r} holds NaN or infinity; load it anew."
-                )
-    _CHECKED[model] = stamp

@@ -1,0 +1,40 @@
+"""What cannot be explained: a model with weights, or answers, that are no numbers."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from whence.errors import ModelError
+
+
+def check_finite(finite: Tensor) -> None:
+    """NaN or infinite logits cannot be explained."""
+    if not bool(finite):
+        raise ModelError(
+            "the model answered with logits that are not finite numbers, though its weights are: try dtype='float32'."
+        )
+
+
+_CHECKED: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
+
+
+def check_weights(model: nn.Module, modules: Sequence[nn.Module]) -> None:
+    """Refuse NaN or infinite weights by name: fast attention kernels can turn them into finite, wrong logits.
+
+    Looks again only after a weight was written to.
+    """
+    own = (p for module in modules for p in module._parameters.values() if p is not None)
+    stamp = hash(tuple((p.data_ptr(), p._version) for p in own))
+    if _CHECKED.get(model) == stamp:
+        return
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if not bool(torch.isfinite(parameter.sum(dtype=torch.promote_types(parameter.dtype, torch.float32)))):
+                raise ModelError(
+                    f"the model cannot answer: its parameter {name!r} holds NaN or infinity; load it anew."
+                )
+    _CHECKED[model] = stamp
