@@ -51,7 +51,7 @@ def min_max_scaled(matrix: Tensor, valid: Tensor) -> Tensor:
     low = matrix.masked_fill(~pairs, float("inf")).amin((1, 2), keepdim=True)
     high = matrix.masked_fill(~pairs, -float("inf")).amax((1, 2), keepdim=True)
     spread = high - low
-    return torch.where(spread > 0, (matrix - low) / spread.where(spread > 0, torch.ones_like(spread)), 0.0)
+    return ((matrix - low) / spread).masked_fill(~(spread > 0), 0.0)
 
 
 @method("gae", needs={"attention", "attention.grad"}, family="attention gradient", paper="Chefer 2021 (ICCV)")

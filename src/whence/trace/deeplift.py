@@ -57,7 +57,7 @@ def secant(x: Tensor, y: Tensor, m: Tensor) -> Tensor:
     dx = change(x)
     small = torch.finfo(x.dtype).eps ** (1 / 3)
     smooth = (dx.abs() < small) & (change(slopes).abs() < STEEP * small)
-    quotient = change(y) / torch.where(dx == 0, 1.0, dx)
+    quotient = change(y) / dx.masked_fill(dx == 0, 1.0)
     return for_inputs(torch.where(smooth, middle(slopes), quotient) * halves(m)[0])
 
 
@@ -98,7 +98,7 @@ def log_mean(log_p: Tensor) -> Tensor:
     first, second = halves(log_p)
     high = torch.maximum(first, second).exp()
     gap = (first - second).abs().nan_to_num(nan=0.0)  # −∞ twice: masked in both
-    return torch.where(gap == 0, high, high * (-torch.expm1(-gap) / torch.where(gap == 0, 1.0, gap)))
+    return torch.where(gap == 0, high, high * (-torch.expm1(-gap) / gap.masked_fill(gap == 0, 1.0)))
 
 
 def softmax(x: Tensor, y: Tensor, m: Tensor) -> Tensor:

@@ -58,7 +58,7 @@ def masked_keeping_sum(r: Tensor, parts: Tensor) -> Tensor:
     result = torch.zeros_like(r)
     for m, s in zip(masked, sums, strict=True):
         # |s|/weight · total/s = sign(s)·total/weight
-        result = result + m * (s.sign() * total / torch.where(weight == 0, 1.0, weight))
+        result = result + m * (s.sign() * total / weight.masked_fill(weight == 0, 1.0))
     return torch.where(weight == 0, r, result)
 
 

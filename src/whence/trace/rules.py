@@ -57,7 +57,7 @@ def safe_divide(a: Tensor, b: Tensor) -> Tensor:
         from whence.trace import rules_triton
 
         return rules_triton.quotient(a, b, STABILISER)
-    return torch.where(b == 0, 0.0, a / (b + STABILISER))
+    return (a / (b + STABILISER)).masked_fill(b == 0, 0.0)
 
 
 def epsilon_divide(a: Tensor, b: Tensor) -> Tensor:
