@@ -1,10 +1,11 @@
 """What a corpus run costs beyond the bare trace loop, and how much memory it takes on the way.
 
-    python -m bench.corpus [--rows 50000] [--bare 5000] [--threads 2] [--ray]
+    python -m bench.corpus [--rows 50000] [--bare 5000] [--threads 2] [--ray [--address auto]]
 
 Short texts are cut from the sample sentences of `sentiment`; six single-pass methods explain them. The bare trace loop is the
 model and the methods alone, on rows that were tokenised and packed before the clock started; it runs on the first rows, before
-and after the corpus run, so that what else the machine does hits both. With --ray the same rows go through one Ray actor.
+and after the corpus run, so that what else the machine does hits both. With --ray the same rows go through one Ray actor, on a
+cluster that is started and taken down for it, or on the one at --address.
 """
 
 from __future__ import annotations
@@ -85,6 +86,7 @@ def main() -> None:
     parser.add_argument("--batch-tokens", type=int, default=2048)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--ray", action="store_true")
+    parser.add_argument("--address", help="with --ray: of a cluster that stands")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     texts = short_texts(options.rows)
@@ -119,6 +121,7 @@ def main() -> None:
                 Path(folder) / "ray",
                 method=METHODS,
                 engine="ray",
+                address=options.address,
                 workers=1,
                 threads=options.threads,
                 **settings,

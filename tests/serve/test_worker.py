@@ -201,7 +201,7 @@ def test_memory_is_given_back_when_nobody_asks(held: Held, monkeypatch: pytest.M
         batches_then.append(held.worker.batches)
         given.set()
 
-    monkeypatch.setattr("whence.serve.worker.give_back", give_back)
+    monkeypatch.setattr(held.worker._freed, "give_back", give_back)
     waiting = [held.worker.submit(job(Asked("good film"))) for job in (Predict, lambda asked: Explain(asked, ("gae",)))]
     held.let_go()
     wait([pending.future for pending in waiting], 20)

@@ -19,7 +19,6 @@ from whence.errors import InputError, NotSupported, WhenceError
 from whence.explainer import Explainer
 from whence.explanation import Explanation
 from whence.inputs import Encoded, pack
-from whence.memory import give_back
 from whence.passes import Plan
 from whence.tasks import Ask
 
@@ -127,7 +126,6 @@ def compute(explainer: Explainer, job: Job, plan: Plan, rows: Sequence[Row], adv
         profile.tokens += tokens
         profile.padded += len(group) * lengths[group[0]]
         advance(len(group), tokens)
-        give_back()
     return profile
 
 

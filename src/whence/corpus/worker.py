@@ -19,6 +19,7 @@ from whence.corpus.table import finish
 from whence.errors import ModelError
 from whence.explainer import Explainer
 from whence.load import load as load_model
+from whence.memory import Freed
 from whence.passes import plan_methods
 from whence.provenance import fingerprint, write_whole
 
@@ -37,6 +38,7 @@ class Worker:
         self.job, self.explainer = job, explainer
         self.plan = plan_methods(job.methods, job.options, explainer.tuned)
         self._reading, self._running = threading.Lock(), threading.Lock()
+        self._freed = Freed()
 
     @classmethod
     def load(cls, job: Job, device: str | None = None) -> Worker:
@@ -89,8 +91,13 @@ class Worker:
 
     def _compute(self, prepared: tuple[int, list[Row], Profile], advance: Advance) -> tuple[int, list[Row], Profile]:
         shard, rows, profile = prepared
+
+        def after_batch(rows: int, tokens: int) -> None:
+            self._freed.give_back_if_grown()
+            advance(rows, tokens)
+
         with timed(profile, "run"):
-            profile.add(compute(self.explainer, self.job, self.plan, rows, advance))
+            profile.add(compute(self.explainer, self.job, self.plan, rows, after_batch))
         return shard, rows, profile
 
     def _write(self, computed: tuple[int, list[Row], Profile]) -> Finished:

@@ -8,7 +8,6 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm, rankdata
 
 Floats = NDArray[np.float64]
 
@@ -104,6 +103,8 @@ def compare_samples(
     samples around their own mean. A share of a few hundred samples is no p small enough to outlive Holm's correction, so p
     comes from the spread of the differences, taken as normal.
     """
+    from scipy.stats import norm  # takes a third of a second to import
+
     names = list(values)
     means = np.array([values[name] for name in names])
     if not np.isfinite(means).all():
@@ -146,4 +147,6 @@ def figures(
 
 def ranks(means: Floats, better: str) -> Floats:
     """1 for the best of each row; equal means share the mean of their ranks. (rows, methods) → (rows, methods)"""
+    from scipy.stats import rankdata
+
     return np.asarray(rankdata(-means if better == "higher" else means, axis=-1), dtype=np.float64)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import maximum_flow
 from torch import Tensor
 
 from whence.errors import InputError
@@ -86,6 +84,9 @@ def layered_max_flow(capacities: np.ndarray, source: int) -> np.ndarray:
 
 def float_max_flow(capacity: np.ndarray, source: int, sink: int, rounds: int = 2) -> float:
     """SciPy's solver counts in 32-bit integers: solve, then solve what rounding left over at a finer scale."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import maximum_flow
+
     residual, total, largest = capacity.copy(), 0.0, 1.0
     for _ in range(rounds):
         scale = 2**29 / largest

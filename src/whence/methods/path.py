@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import roots_legendre
 from torch import Tensor
 
 from whence.errors import InputError, UnknownName
@@ -92,6 +91,8 @@ def gauss_legendre(steps: int) -> tuple[NDArray[np.float64], NDArray[np.float64]
     >>> round(float(weights @ points**3), 12)
     0.25
     """
+    from scipy.special import roots_legendre
+
     points, weights = roots_legendre(steps)  # memory in proportion to steps; numpy's leggauss takes its square
     return (points + 1) / 2, weights / 2
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 from whence.errors import UnknownName
 from whence.metrics.case import Case, Measured, falling, released_falling
@@ -51,6 +50,8 @@ def tau(a: NDArray[Any], b: NDArray[Any]) -> float:
 
 def spearman_correlation(a: NDArray[Any], b: NDArray[Any]) -> float:
     """Correlation of ranks, ties sharing the mean of their ranks (the released d² formula is wrong with ties)."""
+    from scipy.stats import rankdata  # takes a third of a second to import
+
     flat = (np.ptp(a) == 0, np.ptp(b) == 0)
     if any(flat):
         return float(all(flat))

@@ -14,13 +14,13 @@ from typing import Any
 
 from whence.errors import WhenceError
 from whence.explainer import Explainer
-from whence.memory import give_back
+from whence.memory import Freed
 from whence.serve.jobs import Job
 from whence.serve.settings import Settings
 
 log = logging.getLogger("whence.serve")
 
-REST, TIDY_EVERY = 0.25, 10.0  # seconds without work after which memory is given back, and between two times under load
+REST = 0.25  # seconds without work after which memory is given back
 THREAD = "whence-model-"  # what threads that run models are called, before the model's name
 
 
@@ -60,7 +60,7 @@ class Worker:
         self._queue: deque[Pending] = deque()
         self._running: list[Pending] = []
         self._change = threading.Condition()
-        self._tidied = time.monotonic()
+        self._freed = Freed()
         self._stopping = self._over = False  # no more jobs are taken; what runs must end
         self._thread = threading.Thread(target=self._work, name=THREAD + explainer.name, daemon=True)
 
@@ -102,13 +102,13 @@ class Worker:
                 self._tidy()
 
     def _tidy(self) -> None:
-        """Return freed memory when nobody asks for a while, and now and then when somebody always does: the next batch must
-        get it anew, which costs a tenth of its time."""
+        """Return freed memory when nobody asks for a while, and what piles up when somebody always does."""
         with self._change:
             busy = self._change.wait_for(self._has_news, REST)
-        if not busy or time.monotonic() > self._tidied + TIDY_EVERY:
-            give_back()
-            self._tidied = time.monotonic()
+        if busy:
+            self._freed.give_back_if_grown()
+        else:
+            self._freed.give_back()
 
     def _has_news(self) -> bool:
         return bool(self._queue) or self._stopping

@@ -1,0 +1,24 @@
+"""Freed memory goes back to the system when it has grown."""
+
+import numpy as np
+import pytest
+
+from whence import memory
+
+
+def test_memory_goes_back_once_more_is_held_than_between_batches_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    held, asked, given = [500, 480, 540, 545, 600, 620, 520, 590], [], []
+    monkeypatch.setattr(memory, "resident", lambda: asked.append(1) or held[len(asked) - 1])
+    freed = memory.Freed(slack=60)
+    own = freed.give_back
+    monkeypatch.setattr(freed, "give_back", lambda: (given.append(len(asked)), own()))
+    for _ in held:
+        freed.give_back_if_grown()
+    assert given == [4, 8], "65 more than 480; then from 600 anew, where 70 more than 520 are too many"
+
+
+def test_what_is_resident_is_told() -> None:
+    before = memory.resident()
+    held = np.ones(8 << 20)  # 64 MB
+    assert 60e6 < memory.resident() - before < 80e6
+    del held
