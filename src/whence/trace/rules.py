@@ -214,6 +214,10 @@ def layer_norm_identity(x: Tensor, y: Tensor, r: Tensor, weight: Tensor | None, 
 
 def layer_norm_coefficient(x: Tensor, y: Tensor, c: Tensor, weight: Tensor | None, eps: float) -> Tensor:
     """The gradient with the standard deviation held fixed: c_x = u − mean_d u, u = c γ/σ (AttnLRP §3.3.1, as in LXT)."""
+    if fusible(x, c):
+        from whence.trace import rules_triton
+
+        return rules_triton.centred(x, c, weight, eps)
     _, _, rsigma = torch.native_layer_norm(x, x.shape[-1:], None, None, eps)  # (…, 1), an order faster than var()
     u = (c if weight is None else c * weight) * rsigma
     return u - u.mean(-1, keepdim=True)
