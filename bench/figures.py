@@ -30,6 +30,7 @@ def draw_curves(rows: Sequence[Row], along: str, file: Path) -> Path:
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
+    from matplotlib.ticker import LogLocator
 
     series: dict[str, list[Row]] = {}
     for row in rows:
@@ -48,6 +49,10 @@ def draw_curves(rows: Sequence[Row], along: str, file: Path) -> Path:
             [f"{x:g}" for x in sorted({row.x for row in rows if row.x})],
         )
         axis.minorticks_off()
+        values = [value for row in rows if (value := getattr(row, key))]
+        few_decades = max(values) < 100 * min(values)
+        axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if few_decades else (1.0,)))
+        axis.yaxis.set_major_formatter("{x:g}")
         axis.grid(alpha=0.3)
     axes[0][-1].legend(fontsize=7, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))  # never over a curve
     figure.tight_layout()
