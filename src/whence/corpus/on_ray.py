@@ -95,7 +95,7 @@ def import_ray() -> Any:
 
 def connect(ray: Any, address: str | None) -> None:
     if address is None:
-        # Ray's workers give way to everybody else (nice 15); here they are all there is to do, and its own helpers cost them a tenth
+        # Ray's workers give way to everybody else (nice 15), its own helpers among them; here they are all there is to do
         os.environ.setdefault("RAY_worker_niceness", "0")
     try:
         ray.init(
