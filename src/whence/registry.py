@@ -102,7 +102,7 @@ class Method:
     _relevance: Callable[..., RelevancePass] | None = None
     kind: str = "trace"  # one traced pass; "path": gradients along a path; "perturbation": many changed rows
 
-    @property
+    @cached_property
     def defaults(self) -> dict[str, Any]:
         """The method's options and their default values."""
         parameters = list(inspect.signature(self.function).parameters.values())[1:]

@@ -155,7 +155,7 @@ class Chain(nn.Module):
 def test_linear_layers_without_biases_conserve_exactly(name: str) -> None:
     model = Chain()
     x = torch.rand(3, 4, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).requires_grad_(True)
-    with relevance_ready(model, name, 3) as run:
+    with relevance_ready(model, list(model.modules()), name, 3) as run:
         z = model(x)[:, 0, 0]
     with run.carrying(None):
         (r,) = torch.autograd.grad(z.sum(), x)

@@ -26,7 +26,7 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
 def multipliers(f: Function, x: Tensor, start: Tensor) -> Tensor:
     """m at the inputs (b, …), for multipliers `start` (b, …) at the output; x holds inputs, then baselines."""
     x = x.clone().requires_grad_(True)
-    with relevance_ready(nn.Identity(), DEEPLIFT, len(x)) as run:
+    with relevance_ready(nn.Identity(), [], DEEPLIFT, len(x)) as run:
         y = f(x)
     with run.carrying(None):
         (m,) = torch.autograd.grad(y, x, deeplift.for_inputs(start))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from transformers.activations import NewGELUActivation
 
 from tests import architectures
 from whence.errors import NotSupported, UnknownName
@@ -189,15 +190,32 @@ class Odd(nn.Module):
 @pytest.mark.parametrize("name", RULE_SETS)
 def test_an_operation_without_a_rule_is_an_error_that_names_it(how: str, named: str, name: str) -> None:
     model, x = Odd(), draw(2, 3).requires_grad_(True)
-    with relevance_ready(model, name, 2), pytest.raises(NotSupported, match=named) as caught:
+    with relevance_ready(model, list(model.modules()), name, 2), pytest.raises(NotSupported, match=named) as caught:
         model(x, how)
     assert "Odd" in str(caught.value)
     assert name in str(caught.value)
 
 
+def test_an_error_inside_a_composite_module_leaves_nothing_behind() -> None:
+    """The rules see nothing of what a composite is made of; an error inside must not leave them blind."""
+
+    class Fails(NewGELUActivation):
+        def forward(self, input: Tensor) -> Tensor:
+            raise KeyError("inside")
+
+    Fails.__module__ = NewGELUActivation.__module__
+    model, x = nn.Sequential(nn.Linear(3, 3), Fails()).double(), draw(2, 3)
+    model.requires_grad_(False)
+    with pytest.raises(KeyError, match="inside"), relevance_ready(model, list(model.modules()), "attnlrp", 2):
+        model(x.clone().requires_grad_(True))
+    odd = Odd()
+    with relevance_ready(odd, list(odd.modules()), "attnlrp", 2), pytest.raises(NotSupported, match="erf"):
+        odd(x.clone().requires_grad_(True), "erf")
+
+
 def test_operands_given_by_name_follow_their_rule() -> None:
     x, y = draw(2, 3).requires_grad_(True), draw(2, 3, seed=1).requires_grad_(True)
-    with relevance_ready(nn.Identity(), "deep-taylor", 2) as run:
+    with relevance_ready(nn.Identity(), [], "deep-taylor", 2) as run:
         z = torch.add(input=torch.mul(input=x, other=y), other=x)
     with run.carrying(None):
         rx, ry = torch.autograd.grad(z.sum(), [x, y])

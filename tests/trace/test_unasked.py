@@ -10,7 +10,14 @@ from tests.architectures import NAMES, model, tokenizer
 from whence.inputs import Batch
 from whence.models import untouched, uses_attention_interface
 from whence.tasks import Ask
-from whence.trace.attention import UNASKED, unasked
+from whence.trace.attention import (
+    NAME,
+    UNASKED,
+    asked_for_mask,
+    hides_nothing,
+    unasked,
+    without_what_hides_nothing,
+)
 from whence.trace.recorder import model_inputs
 
 TEXTS = ["a good film", "the plot is not very long , but the music was great !", "dull"]
@@ -52,6 +59,36 @@ def test_a_mask_that_nobody_looks_into_hides_the_same(name: str, texts: list[str
     inputs = model_inputs(ex.model, batch)
     expected = logits(ex, inputs, batch.pad_id, "sdpa")
     torch.testing.assert_close(logits(ex, inputs, batch.pad_id, UNASKED), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("attention", [NAME, UNASKED])
+def test_a_mask_that_says_it_hides_nothing_is_no_mask(name: str, attention: str) -> None:
+    ex = whence.load(model(name), tokenizer())
+    if not uses_attention_interface(ex.model):
+        pytest.skip("its attention is its own")
+    batch = batch_of(ex, [TEXTS[0]] * 2)
+    inputs = model_inputs(ex.model, batch)
+    there = {**inputs, "attention_mask": hides_nothing(batch.input_ids)}
+    expected = logits(ex, inputs, batch.pad_id, attention)
+    torch.testing.assert_close(logits(ex, there, batch.pad_id, attention), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("name", "wanted"), [("gpt2", True), ("llama", True), ("bert", False)])
+def test_decoders_on_a_gpu_are_told_that_nothing_is_hidden(name: str, wanted: bool) -> None:
+    """Without a mask they would look for padding in their ids, and for packed texts in their positions."""
+    ex, cuda = whence.load(model(name), tokenizer()), torch.device("cuda")
+    assert not asked_for_mask(ex.model, cuda)  # it runs as its owner has set it
+    with untouched(ex.model, attention=UNASKED):
+        assert asked_for_mask(ex.model, cuda) == wanted
+        assert not asked_for_mask(ex.model, torch.device("cpu"))
+
+
+def test_a_mask_knows_by_its_strides_whether_it_hides_anything() -> None:
+    ids = torch.zeros(2, 3, dtype=torch.int64)
+    assert without_what_hides_nothing({"attention_mask": hides_nothing(ids).view(2, -1)}) == {"attention_mask": None}
+    for mask in (torch.ones(2, 3, dtype=torch.bool), torch.ones(1, 1, dtype=torch.bool)):
+        assert without_what_hides_nothing({"attention_mask": mask})["attention_mask"] is mask
 
 
 def test_only_torchs_own_kernel_on_a_gpu_is_asked_in_our_way() -> None:

@@ -12,7 +12,7 @@ from whence.models.facts import (
     vocab_size,
 )
 from whence.models.first_token import first_token_only, reads_first_token
-from whence.models.layers import layers_of, uses_attention_interface
+from whence.models.layers import layers_of, modules_of, uses_attention_interface
 from whence.models.specs import SPECS, Spec, add_spec, spec_of
 from whence.models.untouched import lock_of, untouched
 
@@ -26,6 +26,7 @@ __all__ = [
     "layers_of",
     "lock_of",
     "max_length",
+    "modules_of",
     "pad_id",
     "reads_first_token",
     "reads_forward",

@@ -7,6 +7,8 @@ from typing import Any
 from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+from whence.models.layers import modules_of
+
 NO_LIMIT = 1_000_000  # tokenizers without a limit of their own report a number far above this
 
 
@@ -85,5 +87,5 @@ def is_causal(model: PreTrainedModel) -> bool:
 
 def reads_forward(model: PreTrainedModel) -> bool:
     """Every token sees only itself and what stands before it (GPT-2, LLaMA, …), whatever the head. Told from the attention
-    modules, which say so to their kernels."""
-    return any(getattr(module, "is_causal", False) for module in model.modules())
+    modules, which say so to their kernels (looked up past nn.Module's own search, which is slow where nothing is found)."""
+    return any(m.__dict__.get("is_causal", getattr(type(m), "is_causal", False)) for m in modules_of(model))

@@ -12,6 +12,8 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from whence.models.layers import modules_of
+
 _LOCKS: weakref.WeakKeyDictionary[nn.Module, threading.RLock] = weakref.WeakKeyDictionary()
 _GUARD = threading.Lock()
 
@@ -23,6 +25,7 @@ HOOKS = (
     "_forward_pre_hooks",
     "_forward_pre_hooks_with_kwargs",
 )
+NONE: frozenset[int] = frozenset()
 CAPTURING = "_output_capturing_hooks_installed"  # transformers' mark that it hooked a model to collect outputs
 
 
@@ -51,7 +54,7 @@ def untouched(
     `torch.autograd.grad`), and the caller's grad or inference mode does not matter. Gives all of the model's modules.
     """
     with lock_of(model):
-        modules = list(model.modules())  # walked once: on a GPU the walk is a good part of what a call costs
+        modules = modules_of(model)
         configs, trainable = configs_of(modules), trainable_of(modules)
         put_back = remember(model, modules, configs, trainable)
         try:
@@ -83,7 +86,9 @@ def remember(
     """What puts everything back that whence may change of a model."""
     training = [m for m in modules if m.training]
     tables = [m.__dict__ for m in modules]
-    hooks = [(there, set(there)) for own in tables for name in HOOKS if (there := own[name]) is not None]
+    hooks = [
+        (there, set(there) if there else NONE) for own in tables for name in HOOKS if (there := own[name]) is not None
+    ]
     owners = [owner.__dict__ for owner in (model, model.base_model)]
     capturing = [CAPTURING in own for own in owners]
     implementations = [(c, c._attn_implementation_internal) for c in configs]
@@ -99,8 +104,9 @@ def remember(
         for module in training:
             module.training = True
         for there, before in hooks:
-            for key in set(there) - before:
-                del there[key]
+            if there.keys() != before:
+                for key in set(there) - before:
+                    del there[key]
         for own, there_before in zip(owners, capturing, strict=True):
             if not there_before:
                 own.pop(CAPTURING, None)

@@ -91,13 +91,17 @@ class Scalar:
 
     def y(self, logits: Tensor, log_probabilities: Tensor | None) -> Tensor:
         """What is explained: (b,). A contrast's normaliser cancels, so its log-probabilities are logits too."""
-        y = self.chosen(logits) - self.rejected(logits)
+        y = self._difference(logits)
         if not self.any_logarithm:
             return y
         if log_probabilities is None:
             raise NotSupported("this model answers with numbers, not with probabilities.")
-        log_p = self.chosen(log_probabilities) - self.rejected(log_probabilities)
+        log_p = self._difference(log_probabilities)
         return torch.where(self.logarithmic, log_p, y.to(log_p.dtype))
+
+    def _difference(self, values: Tensor) -> Tensor:
+        chosen = self.chosen(values)
+        return chosen - self.rejected(values) if self.any_contrast else chosen
 
     def positions(self) -> list[list[int]]:
         """Every row's readouts, padding left out."""

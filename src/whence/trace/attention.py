@@ -20,8 +20,8 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import eager_mask, sdpa_mask
 
-from whence.models import uses_attention_interface
-from whence.trace.operations import Run, apply, run_in_use
+from whence.models import reads_forward, uses_attention_interface
+from whence.trace.operations import Run, apply, no_operation_of_its_own, run_in_use
 
 NAME = "whence"
 UNASKED = "whence-sdpa"  # torch's kernel, with a mask that is made without looking into it
@@ -138,13 +138,9 @@ class Attention(Function):
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, layer: Attended, number: int, run: Run) -> Tensor:
-        run.opaque += 1  # what happens in here is no operation of its own
-        try:
-            with torch.enable_grad():
-                inner = tuple(t.detach().requires_grad_(run.gradients) for t in (query, key, value))
-                context = replace(layer, query=inner[0], key=inner[1], value=inner[2]).kernel()
-        finally:
-            run.opaque -= 1
+        with no_operation_of_its_own(), torch.enable_grad():
+            inner = tuple(t.detach().requires_grad_(run.gradients) for t in (query, key, value))
+            context = replace(layer, query=inner[0], key=inner[1], value=inner[2]).kernel()
         ctx.run, ctx.number, ctx.layer, ctx.inner, ctx.context = run, number, layer, inner, context
         return context.detach()
 
@@ -238,17 +234,39 @@ class AttentionTape:
         _tape.reset(self._token)
 
 
-# Without a mask function of the same name transformers passes no mask at all: padding and causality would vanish.
-AttentionInterface.register(NAME, attention)
-AttentionMaskInterface.register(NAME, eager_mask)
+def hides_nothing(ids: Tensor) -> Tensor:
+    """A mask that says so by its strides: one True, as large as the ids."""
+    return torch.ones((), dtype=torch.bool, device=ids.device).expand(ids.shape)
+
+
+def without_what_hides_nothing(given: dict[str, Any]) -> dict[str, Any]:
+    mask = given.get("attention_mask")
+    return given if mask is None or any(mask.stride()) else {**given, "attention_mask": None}
+
+
+def mask_written_out(**given: Any) -> Tensor | None:
+    return eager_mask(**without_what_hides_nothing(given))
 
 
 def mask_unasked(**given: Any) -> Tensor | None:
     """transformers leaves out a mask that hides nothing, and asks the device whether it does. Batches that hide nothing come
-    without one (`Batch.attention_mask`), so what is given is used, and nobody waits."""
+    without one, or with one that says so (`asked_for_mask`), so what is left is used, and nobody waits."""
+    given = without_what_hides_nothing(given)
     if given.get("attention_mask") is not None:
         given |= {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
     return sdpa_mask(**given)
+
+
+def asked_for_mask(model: PreTrainedModel, device: torch.device) -> bool:
+    """Whether a model that gets no mask looks at its ids or positions instead, whether there should be one: decoders do. A GPU
+    would be waited for, so there a mask is given that hides nothing."""
+    ours = model.config._attn_implementation_internal in (NAME, UNASKED)
+    return device.type == "cuda" and ours and reads_forward(model)
+
+
+# Without a mask function of the same name transformers passes no mask at all: padding and causality would vanish.
+AttentionInterface.register(NAME, attention)
+AttentionMaskInterface.register(NAME, mask_written_out)
 
 
 def unasked(model: PreTrainedModel, device: torch.device) -> str | None:

@@ -208,4 +208,10 @@ ROUTES: frozenset[Any] = frozenset([
     torch.gather, T.roll, torch.roll, T.masked_fill, T.clone, torch.clone, T.detach, T.requires_grad_,
     T.to, T.type, T.type_as, T.float, T.double, T.cpu, T.cuda,
 ])
+# what a tensor is asked without being used
+QUESTIONS: frozenset[Any] = frozenset([
+    T.size, T.dim, T.numel, T.stride, T.is_contiguous, T.is_floating_point, T.element_size, T.__len__,
+    *(getattr(T, name).__get__ for name in ("shape", "ndim", "device", "dtype", "requires_grad", "is_cuda", "layout")),
+])
 # fmt: on
+LEFT_ALONE = ROUTES | QUESTIONS

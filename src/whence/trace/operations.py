@@ -48,7 +48,6 @@ class Run:
     gradients: bool = True  # whether backwards of true gradients will come too
     carry: Carry = Carry.GRADIENT
     weights: Weights = field(default_factory=Weights)
-    opaque: int = 0  # how many composite modules we are inside of
     gates: Gates = field(default_factory=Gates)
 
     @property
@@ -193,6 +192,11 @@ def apply(function: Any, *args: Any) -> Any:
 def leaf(x: Tensor, run: Run) -> Tensor:
     """The same values, at the bottom of a new graph; of none where no gradient will be asked for, which is faster."""
     return x.detach().requires_grad_(run.gradients)
+
+
+def no_operation_of_its_own() -> Any:
+    """A context in which a RelevanceMode sees nothing: what happens inside has one rule as a whole."""
+    return torch._C.DisableTorchFunction()
 
 
 def is_traced(x: object) -> bool:

@@ -18,7 +18,7 @@ from whence.inputs import Batch
 from whence.models import first_token_only, reads_forward, untouched, uses_attention_interface
 from whence.models.lm_head import LMHead
 from whence.tasks import Scalar, Task
-from whence.trace.attention import NAME, Attended, AttentionTape, Shown, unasked
+from whence.trace.attention import NAME, Attended, AttentionTape, Shown, asked_for_mask, hides_nothing, unasked
 from whence.trace.blocks import Block, LayerRun, layer_runs, make_blocks, precise
 from whence.trace.checks import check_finite, check_weights
 from whence.trace.maps import Maps, fits
@@ -274,7 +274,7 @@ def forward(
         run = None
         if rules is not None:
             gradients_too = gradients or any(".grad" in need for need in needs)
-            run = stack.enter_context(relevance_ready(model, rules, len(batch.input_ids), gradients_too))
+            run = stack.enter_context(relevance_ready(model, modules, rules, len(batch.input_ids), gradients_too))
         if dtype is None or dtype == model.dtype:
             output = model(**inputs)
         else:
@@ -315,6 +315,8 @@ def model_inputs(model: PreTrainedModel, batch: Batch) -> dict[str, Any]:
     inputs: dict[str, Any] = {"input_ids": batch.input_ids}
     if batch.attention_mask is not None:  # transformers would look into it, and a GPU be waited for
         inputs["attention_mask"] = batch.attention_mask
+    elif asked_for_mask(model, batch.input_ids.device):
+        inputs["attention_mask"] = hides_nothing(batch.input_ids)
     if batch.token_type_ids is not None:
         inputs["token_type_ids"] = batch.token_type_ids
     if batch.position_ids is not None:

@@ -9,7 +9,7 @@ silent wrong answer.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode, resolve_name
 
 from whence.errors import NotSupported
-from whence.trace.handlers import HANDLERS, ROUTES
-from whence.trace.operations import Run, Unary, apply, is_traced, leaf
+from whence.trace.handlers import HANDLERS, LEFT_ALONE
+from whence.trace.operations import Run, Unary, apply, is_traced, leaf, no_operation_of_its_own
 from whence.trace.rules import RuleSet, rule_set
 
 
@@ -32,7 +32,9 @@ class RelevanceMode(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if self.run.opaque or not torch.is_grad_enabled():
+        if (
+            func in LEFT_ALONE or not torch.is_grad_enabled()
+        ):  # most calls: a layer of a few operations asks for many shapes
             return func(*args, **kwargs)
         handler = HANDLERS.get(func)
         if handler is not None and any(map(is_traced, (*args, *kwargs.values()))):
@@ -41,7 +43,7 @@ class RelevanceMode(TorchFunctionMode):
                 raise uncovered(self.run, func)
             return result
         result = func(*args, **kwargs)
-        if func in ROUTES or not any(map(is_traced, result if isinstance(result, (tuple, list)) else [result])):
+        if not any(map(is_traced, result if isinstance(result, (tuple, list)) else [result])):
             return result
         raise uncovered(self.run, func)
 
@@ -85,33 +87,39 @@ def is_composite(module: nn.Module, rules: RuleSet) -> bool:
 
 
 @contextmanager
-def relevance_ready(model: nn.Module, rules: str | RuleSet, rows: int, gradients: bool = True) -> Iterator[Run]:
-    """Everything run inside the block can carry relevance backwards, and with `gradients` gradients too."""
+def relevance_ready(
+    model: nn.Module, modules: Sequence[nn.Module], rules: str | RuleSet, rows: int, gradients: bool = True
+) -> Iterator[Run]:
+    """Everything run inside the block can carry relevance backwards, and with `gradients` gradients too. modules: the model's."""
     run = Run(rule_set(rules), model, rows, gradients)
-    entered: list[tuple[Tensor, Tensor] | None] = []
+    entered: list[tuple[Tensor, Tensor, Any] | None] = []  # every composite module we are inside of
 
     def before(module: nn.Module, args: tuple[Any, ...]) -> Any:
-        if run.opaque or not args or not is_traced(args[0]):
+        if any(entered) or not args or not is_traced(args[0]):
             entered.append(None)  # nothing to do here, but keeps the stack in step
             return args
         inner = leaf(args[0], run)
-        entered.append((args[0], inner))
-        run.opaque += 1
+        aside = no_operation_of_its_own()
+        aside.__enter__()
+        entered.append((args[0], inner, aside))
         return (inner, *args[1:])
 
     def after(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
-        pair = entered.pop()
-        if pair is None:
+        kept = entered.pop()
+        if kept is None:
             return output
-        run.opaque -= 1
-        return apply(Unary, *pair, output, lambda rules: rules.elementwise, run)
+        x, inner, aside = kept
+        aside.__exit__(None, None, None)
+        return apply(Unary, x, inner, output, lambda rules: rules.elementwise, run)
 
-    modules = [m for m in model.modules() if is_composite(m, run.rules)]
-    handles: list[Any] = [m.register_forward_pre_hook(before) for m in modules]
-    handles += [m.register_forward_hook(after) for m in modules]
+    composites = [m for m in modules if is_composite(m, run.rules)]
+    handles: list[Any] = [m.register_forward_pre_hook(before) for m in composites]
+    handles += [m.register_forward_hook(after) for m in composites]
     try:
         with RelevanceMode(run), run.running():
             yield run
     finally:
+        for _, _, aside in filter(None, entered):  # a module that was left by an error
+            aside.__exit__(None, None, None)
         for handle in handles:
             handle.remove()
