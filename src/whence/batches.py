@@ -59,9 +59,9 @@ def trace_batch(
     batch = engine.collate(rows)
     for planned in passes or [ForwardPass({}, None)]:
         dtype, heads = planned.dtype(engine.model.dtype), lm_heads(planned.plan, lm_head)
-        both = planned.follows_gradients
+        both, shared = planned.follows_gradients, planned.shares_maps or any(ask.many for ask in asks)
         with record(
-            engine.model, engine.task, batch, planned.needs, planned.rules, dtype, heads, gradients=both
+            engine.model, engine.task, batch, planned.needs, planned.rules, dtype, heads, gradients=both, shared=shared
         ) as recording:
             said = said or Said(engine.task, rows, asks, recording)
             for scalar, of_target, last in said.turns() if planned.plan else ():

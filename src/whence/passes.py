@@ -59,6 +59,12 @@ class ForwardPass:
     def needs(self) -> frozenset[str]:
         return frozenset[str]().union(*(m.needs(o) for m, o in self.plan.values()))
 
+    @property
+    def shares_maps(self) -> bool:
+        """Whether several methods look at attention."""
+        looks = [m for m, o in self.plan.values() if any(n.startswith(("attention", "blocks")) for n in m.needs(o))]
+        return len(looks) > 1
+
     def traces(self, recording: Recording, scalar: Scalar, *, last: bool) -> dict[str, Trace]:
         """What each method sees: one backward of gradients for all, and one of relevance per distinct request."""
         requests: dict[RelevancePass, list[str]] = {}

@@ -42,10 +42,11 @@ def test_scores_do_not_depend_on_what_is_kept(name: str, monkeypatch: pytest.Mon
             assert all(np.abs(a.scores).max() > 0 for a in kept[method])
 
 
+@pytest.mark.parametrize("kept", [0, 1 << 30])
 @pytest.mark.parametrize("method", ["rollout", "gae", "attcat", "attgrads", "transatt", "alti", "norms"])
-def test_one_layer_at_a_time(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where maps are not kept, the map of a layer is gone before the next but one is made."""
-    monkeypatch.setattr(maps, "KEPT_BYTES", {"cpu": 0})
+def test_one_layer_at_a_time(method: str, kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where maps are not kept, or nobody else looks at them, the map of a layer is gone before the next but one is made."""
+    monkeypatch.setattr(maps, "KEPT_BYTES", {"cpu": kept})
     alive: list[weakref.ref[Any]] = []
     most = 0
 
@@ -66,7 +67,27 @@ def test_one_layer_at_a_time(method: str, monkeypatch: pytest.MonkeyPatch) -> No
     ex.explain(TEXTS[0], method, 1)
     kinds = 2 if method in ("gae", "attgrads", "transatt") else 1
     assert 1 <= most <= 2 * kinds
+    checked = 1  # a model's first blocks are held against what it computed
+    assert len(alive) <= (kinds + checked) * model.config.num_hidden_layers  # none is made twice
     assert len(alive) >= model.config.num_hidden_layers
+
+
+@pytest.mark.parametrize(("methods", "target"), [(["alti", "rollout"], 1), (["rollout"], "all")])
+def test_maps_that_are_looked_at_again_are_made_once(
+    methods: list[str], target: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = 0
+    make = Attended.probabilities
+
+    def counted(self: Attended) -> torch.Tensor:
+        nonlocal made
+        made += 1
+        return make(self)
+
+    monkeypatch.setattr(Attended, "probabilities", counted)
+    model = architectures.model("bert", torch.float32)
+    whence.load(model, architectures.tokenizer()).explain(TEXTS[0], methods, target)
+    assert made == model.config.num_hidden_layers
 
 
 def test_maps_are_sequences() -> None:
@@ -89,6 +110,11 @@ def test_maps_are_sequences() -> None:
     assert float(anew[1:][0].max()) == 1
     assert float(anew[1].max()) == 1
     assert made == [1, 1]
+    held = anew[2]
+    assert anew[2] is held  # as long as somebody holds it
+    del held
+    assert float(anew[2].max()) == 2
+    assert made == [1, 1, 2, 2]
     with pytest.raises(IndexError):
         anew[3]
 

@@ -146,7 +146,14 @@ def shares(matrix: Tensor, block: Block, trace: Trace) -> Tensor:
 
 def roll_out(trace: Trace, contributions: Callable[[Block], Tensor], matrices: bool) -> Attribution:
     """Scores and layers from the product of C^l = contributions(block l), and the matrices if wanted."""
-    per_layer = [contributions(block) for block in trace.blocks]  # L × (b, n, n)
+
+    def one(block: Block) -> Tensor:
+        at_hand = block.attention  # the map is looked at more than once: held, it is not made anew
+        matrix = contributions(block)
+        del at_hand
+        return matrix
+
+    per_layer = [one(block) for block in trace.blocks]  # L × (b, n, n)
     layers = rollout_rows(trace, per_layer)
     kept = None
     if matrices:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from typing import overload
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
@@ -13,12 +14,12 @@ KEPT_SHARE = 0.25  # on other devices: of the memory that is free
 
 
 class Maps(Sequence[Tensor]):
-    """One tensor per layer. All are kept once made where they fit into the budget, and only the one at hand elsewhere: a
-    method that goes through the layers once never needs more."""
+    """One tensor per layer. With `keep` all are kept once made; without, a map lives as long as somebody holds it, and is made
+    anew when it is looked at after that: a method that goes through the layers once never needs more."""
 
     def __init__(self, make: Sequence[Callable[[], Tensor]], keep: bool) -> None:
-        self._make, self._keep = make, keep
-        self._kept: dict[int, Tensor] = {}
+        self._make = make
+        self._kept: MutableMapping[int, Tensor] = {} if keep else WeakValueDictionary()
 
     def __len__(self) -> int:
         return len(self._make)
@@ -31,12 +32,10 @@ class Maps(Sequence[Tensor]):
         if isinstance(index, slice):
             return Maps([lambda i=i: self[i] for i in range(*index.indices(len(self)))], keep=False)  # type: ignore[misc]
         at = range(len(self))[index]
-        if at in self._kept:
-            return self._kept[at]
-        made = self._make[at]()
-        if self._keep:
-            self._kept[at] = made
-        return made
+        found = self._kept.get(at)
+        if found is None:
+            found = self._kept[at] = self._make[at]()
+        return found
 
 
 def fits(shape: Sequence[int], layers: int, dtype: torch.dtype, device: torch.device) -> bool:

@@ -44,6 +44,7 @@ class Recording:
     lm_heads: Mapping[Any, LMHead] | None = None
     run: Run | None = None  # the forward ran ready to carry relevance
     forward_only: bool = False  # a token sees only itself and what stands before it
+    shared: bool = True  # maps are looked at by several methods, or for several targets: those that fit are kept
 
     @cached_property
     def attention(self) -> Maps:
@@ -61,7 +62,7 @@ class Recording:
 
         rows, n = self.batch.valid.shape
         heads = self.layers[0].handle.shape[1] if self.layers else 0
-        keep = fits((rows, heads, n, n), len(make), self.logits.dtype, self.logits.device)
+        keep = self.shared and fits((rows, heads, n, n), len(make), self.logits.dtype, self.logits.device)
         return Maps([lambda one=one: clean(one) for one in make], keep)  # type: ignore[misc]
 
     def _neutral_pairs(self, no_future: bool) -> Tensor | None:
@@ -215,6 +216,7 @@ def record(
     lm_heads: Mapping[Any, LMHead] | None = None,
     points: Tensor | None = None,
     gradients: bool = False,
+    shared: bool = True,
 ) -> Iterator[Recording]:
     """One forward of `batch`, with the model lent for as long as the block lasts; ready for relevance by `rules`, if any.
 
@@ -222,6 +224,7 @@ def record(
 
     dtype: run with a copy of the weights in another dtype than the model's own; the model keeps its weights.
     points: (b, n, d) to take the place of the word embeddings; the model still sees the ids (positions, padding).
+    shared: attention is looked at more than once, so that maps are worth keeping.
     """
     wants_attention = any(need.startswith(("attention", "blocks")) for need in needs)
     # a rule set without a rule for the fused kernel needs the attention written out
@@ -232,7 +235,18 @@ def record(
     with untouched(model, attention=implementation, pad_id=batch.pad_id) as modules:
         check_weights(model, modules)
         recording = forward(
-            model, modules, task, batch, needs, wants_attention, through_interface, rules, dtype, points, gradients
+            model,
+            modules,
+            task,
+            batch,
+            needs,
+            wants_attention,
+            through_interface,
+            rules,
+            dtype,
+            points,
+            gradients,
+            shared,
         )
         recording.lm_heads = lm_heads
         yield recording
@@ -250,6 +264,7 @@ def forward(
     dtype: torch.dtype | None = None,
     points: Tensor | None = None,
     gradients: bool = False,
+    shared: bool = True,
 ) -> Recording:
     embeddings: list[Tensor] = []
     hidden: list[Tensor] = []
@@ -299,6 +314,7 @@ def forward(
         embeddings=embeddings,
         run=run,
         forward_only=any(need.startswith("attention.grad") for need in needs) and reads_forward(model),
+        shared=shared,
     )
     if "blocks" in needs:
         recording.blocks = make_blocks(model, runs, tape.layers, recording.attention, batch.valid)
