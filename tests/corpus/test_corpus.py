@@ -10,7 +10,9 @@ import subprocess
 import sys
 import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,7 @@ import whence.corpus
 import whence.provenance
 from tests import architectures
 from tests.corpus.common import METHODS, checkpoint, made, shards, texts
+from whence.corpus import on_ray, worker
 from whence.corpus.job import MAX_PADDING
 from whence.corpus.table import COLUMNS
 from whence.data.files import MANIFEST
@@ -463,6 +466,35 @@ def test_stages_overlap_and_memory_is_bounded(tiny: whence.Explainer, tmp_path: 
     whence.corpus.run(Watched(texts(160)), tmp_path / "out", tiny, "gae", **SMALL)
     assert len(read) == 20
     assert most <= 6  # two tokenised, one on the model, two or three on their way to the disk
+
+
+def test_an_actor_computes_on_one_thread_whoever_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when it loads: every thread that computes keeps a team of helpers, and too many of these fall asleep."""
+    seen: set[str] = set()
+
+    def noting(function: Any) -> Any:
+        def noted(*args: Any, **more: Any) -> Any:
+            seen.add(threading.current_thread().name)
+            return function(*args, **more)
+
+        return noted
+
+    def called_by_ray(_: Any, job: Any, missing: list[int], *more: Any) -> Any:
+        maker = on_ray.Maker(job)
+        with ThreadPoolExecutor(3, "ray") as callers:
+            for told in callers.map(lambda shard: maker({"shard": [shard]}), missing):
+                yield from told["told"]
+
+    monkeypatch.setattr(worker, "load_model", noting(worker.load_model))
+    monkeypatch.setattr(worker, "compute", noting(worker.compute))
+    monkeypatch.setattr(on_ray, "import_ray", lambda: SimpleNamespace(is_initialized=lambda: True))
+    monkeypatch.setattr(on_ray, "results", called_by_ray)
+    model = str(checkpoint(tmp_path / "model"))
+    found = whence.corpus.run(texts(40), tmp_path / "ray", model, "gae", engine="ray", threads=1, **SMALL)
+    assert found.rows == 40
+    assert seen == {"model_0"}
+    whence.corpus.run(texts(40), tmp_path / "local", model, "gae", threads=1, **SMALL)
+    assert shards(tmp_path / "ray") == shards(tmp_path / "local")
 
 
 def test_no_ray_no_arrow_are_sentences(tmp_path: Path) -> None:

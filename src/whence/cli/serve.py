@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import secrets
 import sys
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated
 
@@ -69,9 +71,10 @@ def serve(
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     sources = named(model or zoo.names())
     with listen(settings) as sock:
-        models: dict[str, Explainer] = {
-            name: whence.load(source, device=device, dtype=dtype) for name, source in sources.items()
-        }
+        # on a thread that ends: one that has computed and lives keeps helpers of its own, and with more of these than cores
+        # torch's threads sleep between two operations instead of waiting awake
+        with ThreadPoolExecutor(1) as loading:
+            models: dict[str, Explainer] = loading.submit(loaded, sources, device, dtype).result()
         secret = f"#token={settings.token}" if token == "auto" else ""
         print(
             f"whence: serving {', '.join(models)} at {url_of(sock)}/{secret} (Ctrl-C ends it)",
@@ -80,6 +83,10 @@ def serve(
         )
         server_of(create_app(models, settings, sources)).run(sockets=[sock])
     leave()
+
+
+def loaded(sources: Mapping[str, str], device: str | None, dtype: str | None) -> dict[str, Explainer]:
+    return {name: whence.load(source, device=device, dtype=dtype) for name, source in sources.items()}
 
 
 def named(given: list[str]) -> dict[str, str]:

@@ -12,6 +12,7 @@ import logging
 import os
 import warnings
 from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Any
 
@@ -22,8 +23,7 @@ from whence.corpus.rows import Advance
 from whence.corpus.worker import Worker
 from whence.errors import Truncated, WhenceError
 
-OVERLAP = 2  # shards that an actor has in hand: one on the model, one being tokenised or written
-QUEUED = 2  # shards that wait at an actor, so that it never idles
+OVERLAP = 2  # shards that an actor has in hand: one on the model, one being tokenised or written; more would wait for it alone
 
 
 class Maker:
@@ -33,8 +33,11 @@ class Maker:
         warnings.simplefilter("ignore", Truncated)
         self.failed: tuple[str, int | None, str] | None = None
         self.job = job
+        # Ray calls from threads of its own. OpenMP gives every thread that computes a team of its own, and once there are more
+        # of these than cores, teams sleep between two operations instead of waiting awake: a sixth of the speed of small batches.
+        self.computing = ThreadPoolExecutor(1, "model")
         try:
-            self.worker = Worker.load(self.job)
+            self.worker = self.computing.submit(Worker.load, self.job).result()
         except Exception as error:
             self.failed = as_message(error)
 
@@ -43,7 +46,7 @@ class Maker:
         try:
             if self.failed is not None:
                 raise as_error(*self.failed)
-            made = finished(self.job, shard) or self.worker.one(shard)
+            made = finished(self.job, shard) or self.worker.one(shard, self.computing)
             told: dict[str, Any] = {"made": asdict(made), "failed": None}
         except Exception as error:
             told = {"made": None, "failed": as_message(error)}
@@ -128,7 +131,7 @@ def results(ray: Any, job: Job, shards: Sequence[int], workers: int | None, gpus
             min_size=1,
             max_size=most,
             initial_size=most,
-            max_tasks_in_flight_per_actor=OVERLAP + QUEUED,
+            max_tasks_in_flight_per_actor=OVERLAP,
             max_concurrent_calls_per_actor=OVERLAP,
             enable_true_multi_threading=True,
         ),

@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import islice
 from typing import TypeVar
@@ -32,12 +32,13 @@ def nothing(rows: int, tokens: int) -> None:
 
 
 class Worker:
-    """Makes shards of a job. `run` overlaps the stages; `one` makes a single shard, and may be called from several threads."""
+    """Makes shards of a job. `run` overlaps the stages, and runs the model on the thread that calls it; `one` makes a single
+    shard, and may be called from several threads."""
 
     def __init__(self, job: Job, explainer: Explainer) -> None:
         self.job, self.explainer = job, explainer
         self.plan = plan_methods(job.methods, job.options, explainer.tuned)
-        self._reading, self._running = threading.Lock(), threading.Lock()
+        self._reading = threading.Lock()
         self._freed = Freed()
 
     @classmethod
@@ -55,12 +56,10 @@ class Worker:
             )
         return cls(job, explainer)
 
-    def one(self, shard: int) -> Finished:
-        """Read, tokenise, run and write one shard."""
+    def one(self, shard: int, computing: Executor) -> Finished:
+        """Read, tokenise, run and write one shard; the model runs on the one thread of `computing`."""
         prepared = self._prepare(shard)
-        with self._running:
-            computed = self._compute(prepared, nothing)
-        return self._write(computed)
+        return self._write(computing.submit(self._compute, prepared, nothing).result())
 
     def run(self, shards: Iterable[int], advance: Advance = nothing) -> Generator[Finished, None, None]:
         """Shard after shard, as they are finished. An error ends it, and what was written stays."""
