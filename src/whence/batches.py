@@ -104,8 +104,10 @@ class Said:
         logits = self._logits.tensor() if isinstance(self._logits, Fetched) else self._logits
         check_finite(torch.isfinite(logits).all())
         asks = self.asks
-        if self._index is not None:  # what was explained, whichever of two equal logits that is
-            asks = [replace(a, target=i) for a, (i,) in zip(asks, self._index.tensor().tolist(), strict=True)]
+        if self._index is not None:  # what was explained, whichever of two equal logits that is; all asks are alike
+            explained = [i for (i,) in self._index.tensor().tolist()]
+            asking = {i: replace(asks[0], target=i) for i in set(explained)}
+            asks = [asking[i] for i in explained]
         log_p = self.task.log_probabilities(logits.to(torch.promote_types(logits.dtype, torch.float32)))
         targets = self.task.targets(self.rows, asks, logits)
         said = self.task.answers(self.rows, logits, log_p)

@@ -74,8 +74,8 @@ class SequenceClassification:
         first = asks[0]
         if first.many or first.contrast is not None or any(ask != first for ask in asks):
             return None
-        term = Term((0,), (first.target or 0,), (0,))
-        scalar = Scalar.stack([replace(term, readouts=(self._readout(row),)) for row in rows], logits.device)
+        index = (first.target or 0,)
+        scalar = Scalar.stack([Term((0,), index, (self._readout(row),)) for row in rows], logits.device)
         if first.target is not None:
             return scalar
         predicted = logits.detach().argmax(-1)  # (b, 1)

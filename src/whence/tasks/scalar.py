@@ -31,29 +31,28 @@ class Scalar:
 
     @classmethod
     def stack(cls, terms: Sequence[Term], device: torch.device) -> Scalar:
-        """One row per term."""
-        width = max(len(t.places) for t in terms)
-        contrastive = [t.contrasts is not None for t in terms]
-        logarithmic = [t.of == "log-probability" for t in terms]
+        """One row per term. Rows of a batch have few different terms, and each is looked at once."""
+        number = {term: k for k, term in enumerate(dict.fromkeys(terms))}
+        width = max(len(t.places) for t in number)
+        contrastive = [t.contrasts is not None for t in number]
+        logarithmic = [t.of == "log-probability" for t in number]
 
         def padded(values: Sequence[Sequence[int]]) -> Sequence[Sequence[int]]:
             return [[*v, *[0] * (width - len(v))] for v in values]
 
-        numbers = to_device(
-            np.array(
-                [
-                    padded([t.places for t in terms]),
-                    padded([t.indices for t in terms]),
-                    padded([t.contrasts or t.indices for t in terms]),
-                    padded([t.readouts for t in terms]),
-                    padded([[1] * len(t.places) for t in terms]),
-                    padded([(c,) for c in contrastive]),
-                    padded([(of,) for of in logarithmic]),
-                ],
-                np.int64,
-            ),
-            device,
-        )  # one copy
+        table = np.array(
+            [
+                padded([t.places for t in number]),
+                padded([t.indices for t in number]),
+                padded([t.contrasts or t.indices for t in number]),
+                padded([t.readouts for t in number]),
+                padded([[1] * len(t.places) for t in number]),
+                padded([(c,) for c in contrastive]),
+                padded([(of,) for of in logarithmic]),
+            ],
+            np.int64,
+        )  # (7, terms, m)
+        numbers = to_device(table.take([number[t] for t in terms], axis=1), device)  # (7, b, m), one copy
         place, index, against, readout, weight, subtracted, logs = numbers.unbind()  # each (b, m)
         return cls(
             place=place,
