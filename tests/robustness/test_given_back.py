@@ -116,6 +116,7 @@ def test_broken_off_at_any_call(group: str) -> None:
         assert torch.is_grad_enabled()
         assert _tape.get() is None
         assert not torch.overrides._get_current_function_mode_stack()
+        assert torch._C._is_torch_function_enabled()
     for name, e in run().items():
         assert np.array_equal(e.scores, expected[name].scores), name
 

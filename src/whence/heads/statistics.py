@@ -26,7 +26,7 @@ from whence.models import (
     vocab_size,
 )
 from whence.progress import track
-from whence.trace.attention import NAME, Attended, AttentionTape, Shown
+from whence.trace.attention import NAME, Attended, Shown, attention_tape
 from whence.trace.recorder import model_inputs
 
 RELATIONS = ("nsubj", "obj", "amod", "advmod")
@@ -192,12 +192,12 @@ def attention_layers(model: PreTrainedModel, batch: Batch) -> Sequence[Attended 
     inputs = {**model_inputs(base, batch), **({} if through_interface else {"output_attentions": True})}
     with (
         untouched(model, attention=NAME if through_interface else "eager", pad_id=batch.pad_id),
-        AttentionTape() as tape,
+        attention_tape() as tape,
         torch.no_grad(),
     ):
         output = base(**inputs)
     shown = [Shown(a) for a in getattr(output, "attentions", None) or ()]
-    found: Sequence[Attended | Shown] = tape.layers if through_interface else shown
+    found: Sequence[Attended | Shown] = tape if through_interface else shown
     if not found:
         raise NotSupported(f"{type(model).__name__} lets nobody see its attention: its heads cannot be counted.")
     return found

@@ -8,6 +8,7 @@ the layer's output o = A·v also G = ∂y/∂A = ∂y/∂o · vᵀ. So a trace h
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,7 +28,7 @@ NAME = "whence"
 UNASKED = "whence-sdpa"  # torch's kernel, with a mask that is made without looking into it
 CHUNK_BYTES = {"cpu": 16 << 20}  # of one map, while relevance passes through a layer a few heads at a time
 LARGE_CHUNK = 1 << 30  # on other devices
-_tape: ContextVar[AttentionTape | None] = ContextVar("whence_attention_tape", default=None)
+_tape: ContextVar[list[Attended] | None] = ContextVar("whence_attention_tape", default=None)
 
 
 @dataclass(frozen=True)
@@ -210,7 +211,7 @@ def attention(
         context = apply(Attention, query, key, value, detached(layer), run.gates.layers, run)
     tape = _tape.get()
     if tape is not None:
-        tape.layers.append(replace(detached(layer), context=context))
+        tape.append(replace(detached(layer), context=context))
     if run is not None:
         context = run.gates.on_context(context)
     return context.transpose(1, 2).contiguous(), None
@@ -220,18 +221,15 @@ def detached(layer: Attended) -> Attended:
     return replace(layer, query=layer.query.detach(), key=layer.key.detach(), value=layer.value.detach())
 
 
-class AttentionTape:
-    """Collects what every attention layer run inside the `with` block read, in order."""
-
-    def __init__(self) -> None:
-        self.layers: list[Attended] = []
-
-    def __enter__(self) -> AttentionTape:
-        self._token = _tape.set(self)
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        _tape.reset(self._token)
+@contextmanager
+def attention_tape() -> Iterator[list[Attended]]:
+    """What every attention layer run inside the block read, in order."""
+    layers: list[Attended] = []
+    token = _tape.set(layers)
+    try:
+        yield layers
+    finally:
+        _tape.reset(token)
 
 
 def hides_nothing(ids: Tensor) -> Tensor:

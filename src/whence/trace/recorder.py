@@ -18,7 +18,7 @@ from whence.inputs import Batch
 from whence.models import first_token_only, reads_forward, untouched, uses_attention_interface
 from whence.models.lm_head import LMHead
 from whence.tasks import Scalar, Task
-from whence.trace.attention import NAME, Attended, AttentionTape, Shown, asked_for_mask, hides_nothing, unasked
+from whence.trace.attention import NAME, Attended, Shown, asked_for_mask, attention_tape, hides_nothing, unasked
 from whence.trace.blocks import Block, LayerRun, layer_runs, make_blocks, precise
 from whence.trace.checks import check_finite, check_weights
 from whence.trace.maps import Maps, fits
@@ -285,7 +285,7 @@ def forward(
         runs: list[LayerRun] = []
         if "blocks" in needs:
             stack.enter_context(layer_runs(model, runs))
-        tape = stack.enter_context(AttentionTape())
+        tape = stack.enter_context(attention_tape())
         run = None
         if rules is not None:
             gradients_too = gradients or any(".grad" in need for need in needs)
@@ -295,7 +295,7 @@ def forward(
         else:
             output = torch.func.functional_call(model, weights_in(model, dtype), (), inputs)
     shown = [Shown(a) for a in getattr(output, "attentions", None) or ()] if fall_back else []
-    layers: Sequence[Attended | Shown] = shown if fall_back else tape.layers
+    layers: Sequence[Attended | Shown] = shown if fall_back else tape
     if attention and not layers:
         raise NotSupported(
             f"{type(model).__name__} lets nobody see its attention; methods that read none still work: cat, grad-cam, "
@@ -317,7 +317,7 @@ def forward(
         shared=shared,
     )
     if "blocks" in needs:
-        recording.blocks = make_blocks(model, runs, tape.layers, recording.attention, batch.valid)
+        recording.blocks = make_blocks(model, runs, tape, recording.attention, batch.valid)
     return recording
 
 

@@ -100,16 +100,18 @@ def relevance_ready(
             return args
         inner = leaf(args[0], run)
         aside = no_operation_of_its_own()
+        entered.append((args[0], inner, aside))  # first, so that a Ctrl-C that falls in between is tidied up after
         aside.__enter__()
-        entered.append((args[0], inner, aside))
         return (inner, *args[1:])
 
     def after(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
-        kept = entered.pop()
+        kept = entered[-1]
+        if kept is not None:
+            kept[2].__exit__(None, None, None)
+        entered.pop()
         if kept is None:
             return output
-        x, inner, aside = kept
-        aside.__exit__(None, None, None)
+        x, inner, _ = kept
         return apply(Unary, x, inner, output, lambda rules: rules.elementwise, run)
 
     composites = [m for m in modules if is_composite(m, run.rules)]
