@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from bench.baseline import add, regressions, stored
+from bench.baseline import add, in_common, regressions, stored
 from bench.peers import Company
 from bench.settings import CLOCKS, DTYPES, PEERS, Settings
 from bench.suites import CPU, SUITES, suite
@@ -108,6 +108,8 @@ def verdict(measured: dict[str, list[Table]], before: dict[str, list[Table]]) ->
     for line in failed:
         print(f"failed: {line}")
     worse = regressions(measured, before)
+    if before:
+        print(f"compared with the baseline: {in_common(measured, before)} ratios, {len(worse)} more than 20% worse")
     for line in worse:
         print(f"worse than the baseline: {line}")
     return int(bool(failed or worse))

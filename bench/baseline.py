@@ -53,6 +53,16 @@ def stored(file: Path) -> dict[str, list[Table]]:
     return {name: [Table.from_dict(t) for t in suite["tables"]] for name, suite in content["suites"].items()}
 
 
+def in_common(now: Mapping[str, Sequence[Table]], before: Mapping[str, Sequence[Table]]) -> int:
+    """How many ratios of ours both have: tables of another size, device or number of threads are not compared."""
+
+    def ratios(suites: Mapping[str, Sequence[Table]]) -> set[tuple[str, str, str]]:
+        rows = ((name, t.title, r) for name, tables in suites.items() for t in tables for r in t.rows)
+        return {(name, title, r.name) for name, title, r in rows if r.ratio and r.beside is None}
+
+    return len(ratios(now) & ratios(before))
+
+
 def regressions(now: Mapping[str, Sequence[Table]], before: Mapping[str, Sequence[Table]]) -> list[str]:
     """Ratios of ours that are more than 20% worse than they were in the same table; peers are no concern of ours."""
     found = []

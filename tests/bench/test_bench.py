@@ -11,7 +11,7 @@ import torch
 
 from bench import peers
 from bench.__main__ import main
-from bench.baseline import add, regressions, stored
+from bench.baseline import add, in_common, regressions, stored
 from bench.figures import draw
 from bench.measure import against, measure
 from bench.peers import Company, Job
@@ -86,6 +86,10 @@ def test_regressions_are_ratios_of_ours_more_than_a_fifth_worse():
     now = Table("t", [Row("a", 1.0, 2.39), Row("b", 1.0, 2.41), Row("a · captum", 1.0, 9.0, beside="a")])
     assert regressions({"s": [now]}, {"s": [before]}) == ["s, t: b 2.41× the floor, was 2.00×"]
     assert regressions({"s": [replace(now, title="another shape")]}, {"s": [before]}) == []
+    assert in_common({"s": [now]}, {"s": [before]}) > 0
+    assert (
+        in_common({"s": [replace(now, title="another shape")]}, {"s": [before]}) == 0
+    )  # and that nothing is worse says nothing
 
 
 def test_files_are_added_to_and_read_back(tmp_path):
