@@ -34,7 +34,7 @@ class Maker:
         self.failed: tuple[str, int | None, str] | None = None
         self.job = job
         # Ray calls from threads of its own. OpenMP gives every thread that computes a team of its own, and once there are more
-        # of these than cores, teams sleep between two operations instead of waiting awake: a sixth of the speed of small batches.
+        # of these than cores, teams sleep between two operations instead of waiting awake (docs/decisions on the corpus has figures).
         self.computing = ThreadPoolExecutor(1, "model")
         try:
             self.worker = self.computing.submit(Worker.load, self.job).result()

@@ -32,9 +32,8 @@ class RelevanceMode(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if (
-            func in LEFT_ALONE or not torch.is_grad_enabled()
-        ):  # most calls: a layer of a few operations asks for many shapes
+        # most calls are these: a layer of a few operations asks for many shapes
+        if func in LEFT_ALONE or not torch.is_grad_enabled():
             return func(*args, **kwargs)
         handler = HANDLERS.get(func)
         if handler is not None and any(map(is_traced, (*args, *kwargs.values()))):
