@@ -13,12 +13,15 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import chain
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from whence.errors import WhenceError
 from whence.models.facts import vocab_size
 from whence.models.layers import layers_of
 from whence.models.specs import SPECS, part
@@ -27,40 +30,55 @@ from whence.models.untouched import untouched
 CLOSE = {torch.float64: 1e-9, torch.float32: 1e-4}  # of the largest logit; products of other shapes round differently
 CLOSE_HALF = 5e-2
 
-CALLED = ("_forward_hooks", "_forward_pre_hooks")  # where torch keeps the hooks themselves
+CALLED = itemgetter("_forward_hooks", "_forward_pre_hooks")  # where torch keeps the hooks themselves
 COLLECTING = (
     "transformers.utils.output_capturing"  # the module that defines transformers' hooks; elsewhere, all are the owner's
 )
 
-_READS: weakref.WeakKeyDictionary[nn.Module, bool] = weakref.WeakKeyDictionary()
+Parts = tuple[
+    nn.Module, nn.Module
+]  # of the last layer: its output projection and the norm on the sum with its residual
+
+_READS: weakref.WeakKeyDictionary[nn.Module, Parts | None] = weakref.WeakKeyDictionary()
 
 
 @contextmanager
 def first_token_only(model: PreTrainedModel, modules: Sequence[nn.Module]) -> Iterator[None]:
     """Within the block the last layer is run at the first token alone, where the model reads nothing else; otherwise, and for
     a model that carries hooks of its owner, nothing is different. Call it on a model that is lent (`untouched`), with its modules."""
-    if hooked(modules) or not reads_first_token(model):
+    parts = None if hooked(modules) else cut_at(model)
+    if parts is None:
         yield
         return
-    with cut(model):
+    with cut(parts):
         yield
 
 
 def reads_first_token(model: PreTrainedModel) -> bool:
     """Whether the logits depend on the last layer's output at the first token alone; tried once per model."""
-    known = _READS.get(model)
-    if known is None:
-        known = _READS[model] = can_be_cut(model) and survives(model)
-    return known
+    return cut_at(model) is not None
 
 
-def can_be_cut(model: PreTrainedModel) -> bool:
-    """A post-norm family with a spec, whose last layer is a module of its own (ALBERT's serves for all)."""
+def cut_at(model: PreTrainedModel) -> Parts | None:
+    """Where the last layer is cut, of a model that reads its first token alone."""
+    if model not in _READS:
+        parts = can_be_cut(model)
+        _READS[model] = parts if parts is not None and survives(model, parts) else None
+    return _READS[model]
+
+
+def can_be_cut(model: PreTrainedModel) -> Parts | None:
+    """The parts of a post-norm family with a spec, whose last layer is a module of its own (ALBERT's serves for all)."""
     spec, layers = SPECS.get(str(model.config.model_type)), layers_of(model)
-    return spec is not None and spec.norm is not None and bool(layers) and layers.count(layers[-1]) == 1
+    if spec is None or spec.norm is None or not layers or layers.count(layers[-1]) > 1:
+        return None
+    try:
+        return part(layers[-1], spec.output), part(layers[-1], spec.norm)
+    except WhenceError:  # the spec does not fit: mixing methods will say so, and the model runs whole
+        return None
 
 
-def survives(model: PreTrainedModel) -> bool:
+def survives(model: PreTrainedModel, parts: Parts) -> bool:
     """Both tries on two rows of four tokens."""
     ids = torch.arange(8, device=model.device).reshape(2, 4) % vocab_size(model)
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
@@ -68,7 +86,7 @@ def survives(model: PreTrainedModel) -> bool:
         with untouched(model), torch.no_grad():
             with poisoned(model):
                 whole = logits_of(model(**inputs))
-            with cut(model):
+            with cut(parts):
                 first = logits_of(model(**inputs))
     except (
         Exception
@@ -101,17 +119,15 @@ def poisoned(model: PreTrainedModel) -> Iterator[None]:
 
 
 @contextmanager
-def cut(model: PreTrainedModel) -> Iterator[None]:
+def cut(parts: Parts) -> Iterator[None]:
     """The first token's row alone goes into the last layer's output projection, and on from the sum with its residual."""
-    spec, last = SPECS[str(model.config.model_type)], layers_of(model)[-1]
-    assert spec.norm is not None
 
     def hook(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
         return (args[0][:, :1], *args[1:])
 
     with ExitStack() as stack:
-        for path in (spec.output, spec.norm):
-            stack.enter_context(removed_after(part(last, path).register_forward_pre_hook(hook)))
+        for module in parts:
+            stack.enter_context(removed_after(module.register_forward_pre_hook(hook)))
         yield
 
 
@@ -127,5 +143,5 @@ def removed_after(handle: Any) -> Iterator[None]:
 def hooked(modules: Sequence[nn.Module]) -> bool:
     """Whether anybody listens to a module of the model, and would see rows missing. transformers' own hooks, which stay on a
     model that was once asked for its states, hand what they see to the caller of that forward, and here that is whence."""
-    tables = (module.__dict__[name] for module in modules for name in CALLED)
+    tables = filter(None, chain.from_iterable(map(CALLED, map(attrgetter("__dict__"), modules))))
     return any(getattr(hook, "__module__", None) != COLLECTING for table in tables for hook in table.values())

@@ -16,7 +16,8 @@ def modules_of(model: nn.Module) -> list[nn.Module]:
         module = waiting.pop()
         if module not in found:
             found[module] = None
-            waiting += [m for m in reversed(module._modules.values()) if m is not None]
+            if module._modules:
+                waiting += [m for m in reversed(module._modules.values()) if m is not None]
     return list(found)
 
 

@@ -6,6 +6,8 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import torch
@@ -17,15 +19,14 @@ from whence.models.layers import modules_of
 _LOCKS: weakref.WeakKeyDictionary[nn.Module, threading.RLock] = weakref.WeakKeyDictionary()
 _GUARD = threading.Lock()
 
-# torch keeps hooks, and what it knows about each, in dicts under these names
-HOOKS = (
+# a module's dicts in which torch keeps hooks, and what it knows about each
+HOOKS = itemgetter(
     "_forward_hooks",
     "_forward_hooks_with_kwargs",
     "_forward_hooks_always_called",
     "_forward_pre_hooks",
     "_forward_pre_hooks_with_kwargs",
 )
-NONE: frozenset[int] = frozenset()
 CAPTURING = "_output_capturing_hooks_installed"  # transformers' mark that it hooked a model to collect outputs
 
 
@@ -76,7 +77,7 @@ def untouched(
 
 def trainable_of(modules: Sequence[nn.Module]) -> list[nn.Parameter]:
     """Every parameter that asks for gradients."""
-    own = (p for m in modules for p in m._parameters.values() if p is not None and p.requires_grad)
+    own = [p for m in modules for p in m._parameters.values() if p is not None and p.requires_grad]
     return list(dict.fromkeys(own))  # tied weights once
 
 
@@ -85,10 +86,9 @@ def remember(
 ) -> Callable[[], None]:
     """What puts everything back that whence may change of a model."""
     training = [m for m in modules if m.training]
-    tables = [m.__dict__ for m in modules]
-    hooks = [
-        (there, set(there) if there else NONE) for own in tables for name in HOOKS if (there := own[name]) is not None
-    ]
+    # a thousand dicts, nearly all of them empty, and every call looks at them: no loop in Python goes over them all
+    hooks: list[dict[int, Any]] = list(chain.from_iterable(map(HOOKS, map(attrgetter("__dict__"), modules))))
+    hooked = {id(there): set(there) for there in filter(None, hooks)}
     owners = [owner.__dict__ for owner in (model, model.base_model)]
     capturing = [CAPTURING in own for own in owners]
     implementations = [(c, c._attn_implementation_internal) for c in configs]
@@ -103,10 +103,9 @@ def remember(
             parameter.requires_grad_(True)
         for module in training:
             module.training = True
-        for there, before in hooks:
-            if there.keys() != before:
-                for key in set(there) - before:
-                    del there[key]
+        for there in filter(None, hooks):
+            for key in set(there) - hooked.get(id(there), set()):
+                del there[key]
         for own, there_before in zip(owners, capturing, strict=True):
             if not there_before:
                 own.pop(CAPTURING, None)

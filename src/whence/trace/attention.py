@@ -7,7 +7,7 @@ the layer's output o = A·v also G = ∂y/∂A = ∂y/∂o · vᵀ. So a trace h
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -255,11 +255,11 @@ def mask_unasked(**given: Any) -> Tensor | None:
     return sdpa_mask(**given)
 
 
-def asked_for_mask(model: PreTrainedModel, device: torch.device) -> bool:
+def asked_for_mask(model: PreTrainedModel, device: torch.device, modules: Sequence[nn.Module] | None = None) -> bool:
     """Whether a model that gets no mask looks at its ids or positions instead, whether there should be one: decoders do. A GPU
     would be waited for, so there a mask is given that hides nothing."""
     ours = model.config._attn_implementation_internal in (NAME, UNASKED)
-    return device.type == "cuda" and ours and reads_forward(model)
+    return device.type == "cuda" and ours and reads_forward(model, modules)
 
 
 # Without a mask function of the same name transformers passes no mask at all: padding and causality would vanish.

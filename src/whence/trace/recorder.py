@@ -268,7 +268,7 @@ def forward(
 ) -> Recording:
     embeddings: list[Tensor] = []
     hidden: list[Tensor] = []
-    inputs = model_inputs(model, batch)
+    inputs = model_inputs(model, batch, modules)
     fall_back = attention and not through_interface
     if fall_back:
         inputs["output_attentions"] = True
@@ -313,7 +313,7 @@ def forward(
         hidden=hidden,
         embeddings=embeddings,
         run=run,
-        forward_only=any(need.startswith("attention.grad") for need in needs) and reads_forward(model),
+        forward_only=any(need.startswith("attention.grad") for need in needs) and reads_forward(model, modules),
         shared=shared,
     )
     if "blocks" in needs:
@@ -327,11 +327,12 @@ def weights_in(model: nn.Module, dtype: torch.dtype) -> dict[str, Tensor]:
     return {name: t.detach().to(dtype) for name, t in tensors if t.is_floating_point()}
 
 
-def model_inputs(model: PreTrainedModel, batch: Batch) -> dict[str, Any]:
+def model_inputs(model: PreTrainedModel, batch: Batch, modules: Sequence[nn.Module] | None = None) -> dict[str, Any]:
+    """What the model is called with. modules: the model's, where they are at hand."""
     inputs: dict[str, Any] = {"input_ids": batch.input_ids}
     if batch.attention_mask is not None:  # transformers would look into it, and a GPU be waited for
         inputs["attention_mask"] = batch.attention_mask
-    elif asked_for_mask(model, batch.input_ids.device):
+    elif asked_for_mask(model, batch.input_ids.device, modules):
         inputs["attention_mask"] = hides_nothing(batch.input_ids)
     if batch.token_type_ids is not None:
         inputs["token_type_ids"] = batch.token_type_ids
