@@ -21,7 +21,7 @@ from whence.inputs import Encoded, is_single, pack
 from whence.models import lock_of, reads_forward, uses_attention_interface
 from whence.models.find_head import Heads
 from whence.parts import without_future
-from whence.passes import Plan, forward_passes, plan_methods, traced
+from whence.passes import ForwardPass, Plan, forward_passes, plan_methods, traced
 from whence.paths import run_paths
 from whence.perturb import run_perturbations
 from whence.progress import track
@@ -290,8 +290,9 @@ class Explainer:
             waiting.append(partial(read, outcomes))
             return outcomes
 
-        check_attention_fits(self._attention_bytes(plan), max(map(len, rows), default=0), self.device)
-        found: list[Outcome] = self.each(rows, run, batch_tokens, self.max_pairs(plan), progress)
+        per_pair = self._attention_bytes(passes)
+        check_attention_fits(per_pair, max(map(len, rows), default=0), self.device)
+        found: list[Outcome] = self.each(rows, run, batch_tokens, self._pairs_that_fit(per_pair), progress)
         while waiting:
             waiting.pop()()
         pairs = [(i, target) for i, outcome in enumerate(found) for target in outcome.answered.targets]
@@ -339,11 +340,11 @@ class Explainer:
             for target, chance, part in zip(answered.targets, answered.probabilities, parts, strict=True)
         ]
 
-    def _attention_bytes(self, plan: Plan) -> int:
+    def _attention_bytes(self, passes: Sequence[ForwardPass]) -> int:
         """What every (query, key) pair of a batch needs: 0 if nobody looks at attention. One layer's maps with their gradient
         or relevance, their product and its parts; and a matrix per layer that the heads are averaged into. Models that hand
         out their maps themselves hold those of all layers."""
-        needs = frozenset[str]().union(*(p.needs for p in forward_passes(traced(plan), self.model.dtype)))
+        needs = frozenset[str]().union(*(p.needs for p in passes))
         wanted = {need for need in needs if need.startswith(("attention", "blocks"))}
         if not wanted:
             return 0
@@ -356,7 +357,9 @@ class Explainer:
 
     def max_pairs(self, plan: Plan) -> int | None:
         """How many (query, key) pairs of a batch fit into the attention budget; None if nobody looks at attention."""
-        per_pair = self._attention_bytes(plan)
+        return self._pairs_that_fit(self._attention_bytes(forward_passes(traced(plan), self.model.dtype)))
+
+    def _pairs_that_fit(self, per_pair: int) -> int | None:
         if not per_pair:
             return None
         free = free_memory(self.device) if self.device.type == "cuda" else None

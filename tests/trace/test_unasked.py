@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
+from transformers.masking_utils import bidirectional_mask_function, causal_mask_function, eager_mask
 
 import whence
 from tests.architectures import NAMES, model, tokenizer
@@ -15,6 +18,7 @@ from whence.trace.attention import (
     UNASKED,
     asked_for_mask,
     hides_nothing,
+    mask_written_out,
     unasked,
     without_what_hides_nothing,
 )
@@ -113,3 +117,16 @@ def test_a_batch_knows_its_texts_on_the_host() -> None:
     ex = whence.load(model("bert"), tokenizer())
     rows = [ex.encode(text, Ask())[0] for text in TEXTS]
     assert ex.engine.collate(rows).texts() == [list(row.input_ids) for row in rows]
+
+
+@pytest.mark.parametrize("function", [bidirectional_mask_function, causal_mask_function])
+@pytest.mark.parametrize("padded", [True, False])
+def test_the_mask_that_is_written_out_is_that_of_transformers(function: Any, padded: bool) -> None:
+    """It is made in another way, without a question to the device."""
+    seen = torch.tensor([[True] * 5, [True] * 3 + [False] * 2]) if padded else torch.ones(2, 5, dtype=torch.bool)
+    given = {"batch_size": 2, "q_length": 5, "kv_length": 5, "mask_function": function, "attention_mask": seen}
+    for dtype in (torch.float32, torch.bfloat16):
+        found = mask_written_out(**given, dtype=dtype, device=torch.device("cpu"))
+        expected = eager_mask(**given, dtype=dtype, device=torch.device("cpu"))
+        assert found.dtype == expected.dtype
+        torch.testing.assert_close(found, expected.expand(found.shape), rtol=0, atol=0)

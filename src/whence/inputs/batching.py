@@ -148,6 +148,8 @@ def to_batch(tables: Mapping[str, Ints | Bools | None], places: Ints, pad_id: in
 def to_device(array: NDArray[Any], device: torch.device) -> Tensor:
     """On a GPU from pinned memory, so that the copy waits for nobody."""
     tensor = torch.from_numpy(array)
+    if not array.size:
+        return torch.empty_like(tensor, device=device)
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import eager_mask, sdpa_mask
+from transformers.masking_utils import sdpa_mask
 
 from whence.models import reads_forward, uses_attention_interface
 from whence.trace.operations import Run, apply, no_operation_of_its_own, run_in_use
@@ -242,8 +242,13 @@ def without_what_hides_nothing(given: dict[str, Any]) -> dict[str, Any]:
     return given if mask is None or any(mask.stride()) else {**given, "attention_mask": None}
 
 
-def mask_written_out(**given: Any) -> Tensor | None:
-    return eager_mask(**without_what_hides_nothing(given))
+def mask_written_out(*, dtype: torch.dtype = torch.float32, **given: Any) -> Tensor | None:
+    """transformers' mask for attention that is written out: 0 where a query sees a key, the lowest number where it does not.
+    Made without a number from the host, for which a GPU would be waited."""
+    mask = mask_unasked(**{**given, "allow_is_causal_skip": False})
+    if mask is None:
+        return None
+    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, torch.finfo(dtype).min)
 
 
 def mask_unasked(**given: Any) -> Tensor | None:

@@ -22,6 +22,11 @@ def check_finite(finite: Tensor) -> None:
 _CHECKED: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
 
 
+def was_checked(model: nn.Module) -> bool:
+    """Whether the weights, as they once were, have been found to be numbers."""
+    return model in _CHECKED
+
+
 def check_weights(model: nn.Module, modules: Sequence[nn.Module]) -> None:
     """Refuse NaN or infinite weights by name: fast attention kernels can turn them into finite, wrong logits.
 

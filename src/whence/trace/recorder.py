@@ -20,7 +20,7 @@ from whence.models.lm_head import LMHead
 from whence.tasks import Scalar, Task
 from whence.trace.attention import NAME, Attended, Shown, asked_for_mask, attention_tape, hides_nothing, unasked
 from whence.trace.blocks import Block, LayerRun, layer_runs, make_blocks, precise
-from whence.trace.checks import check_finite, check_weights
+from whence.trace.checks import check_finite, check_weights, was_checked
 from whence.trace.maps import Maps, fits
 from whence.trace.operations import RelevancePass, Run
 from whence.trace.relevance import relevance_ready
@@ -233,7 +233,10 @@ def record(
     seen = NAME if through_interface else "eager"
     implementation = seen if wants_attention else unasked(model, batch.input_ids.device)
     with untouched(model, attention=implementation, pad_id=batch.pad_id) as modules:
-        check_weights(model, modules)
+        # a GPU that has seen these weights gets its work first
+        late = batch.input_ids.is_cuda and was_checked(model)
+        if not late:
+            check_weights(model, modules)
         recording = forward(
             model,
             modules,
@@ -248,6 +251,8 @@ def record(
             gradients,
             shared,
         )
+        if late:
+            check_weights(model, modules)
         recording.lm_heads = lm_heads
         yield recording
 
