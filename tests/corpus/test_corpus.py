@@ -5,11 +5,14 @@ from __future__ import annotations
 import errno
 import json
 import os
+import pickle
 import resource
 import subprocess
 import sys
 import threading
 import warnings
+from collections.abc import Callable
+from concurrent import futures
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -468,6 +471,56 @@ def test_stages_overlap_and_memory_is_bounded(tiny: whence.Explainer, tmp_path: 
     assert most <= 6  # two tokenised, one on the model, two or three on their way to the disk
 
 
+class Died(Exception):
+    """What a stand-in for Ray says of an actor that is gone."""
+
+
+class StandIn:
+    """Ray in this process: actors whose calls run on threads of its own, as Ray's do, and which may die at a call."""
+
+    exceptions = SimpleNamespace(RayError=Died)
+
+    def __init__(self, dies: Callable[[int, Any], bool] = lambda actor, shard: False) -> None:
+        self.dies, self.made, self.killed = dies, 0, 0
+        self.callers = ThreadPoolExecutor(4, "ray")
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def cluster_resources(self) -> dict[str, float]:
+        return {"CPU": 2.0}
+
+    def put(self, value: Any) -> Any:
+        return pickle.loads(pickle.dumps(value))
+
+    def remote(self, kind: Any) -> Any:
+        def actor(*given: Any) -> Any:
+            number, self.made = self.made, self.made + 1
+            inside = kind(*given)
+
+            def call(name: str, *given: Any) -> Any:
+                if self.dies(number, given[-1] if given else None):
+                    raise Died("the actor died unexpectedly")
+                return getattr(inside, name)(*given)
+
+            def method(name: str) -> Any:
+                return SimpleNamespace(remote=lambda *given: self.callers.submit(call, name, *given))
+
+            return SimpleNamespace(ready=method("ready"), make=method("make"))
+
+        return SimpleNamespace(options=lambda **_: SimpleNamespace(remote=actor))
+
+    def wait(self, awaited: list[Any]) -> Any:
+        done = next(futures.as_completed(awaited))
+        return [done], [a for a in awaited if a is not done]
+
+    def get(self, done: Any) -> Any:
+        return done.result()
+
+    def kill(self, actor: Any) -> None:
+        self.killed += 1
+
+
 def test_an_actor_computes_on_one_thread_whoever_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when it loads: every thread that computes keeps a team of helpers, and too many of these fall asleep."""
     seen: set[str] = set()
@@ -479,22 +532,75 @@ def test_an_actor_computes_on_one_thread_whoever_calls(tmp_path: Path, monkeypat
 
         return noted
 
-    def called_by_ray(_: Any, job: Any, missing: list[int], *more: Any) -> Any:
-        maker = on_ray.Maker(job)
-        with ThreadPoolExecutor(3, "ray") as callers:
-            for told in callers.map(lambda shard: maker({"shard": [shard]}), missing):
-                yield from told["told"]
-
     monkeypatch.setattr(worker, "load_model", noting(worker.load_model))
     monkeypatch.setattr(worker, "compute", noting(worker.compute))
-    monkeypatch.setattr(on_ray, "import_ray", lambda: SimpleNamespace(is_initialized=lambda: True))
-    monkeypatch.setattr(on_ray, "results", called_by_ray)
+    monkeypatch.setattr(on_ray, "import_ray", StandIn)
     model = str(checkpoint(tmp_path / "model"))
     found = whence.corpus.run(texts(40), tmp_path / "ray", model, "gae", engine="ray", threads=1, **SMALL)
     assert found.rows == 40
     assert seen == {"model_0"}
     whence.corpus.run(texts(40), tmp_path / "local", model, "gae", threads=1, **SMALL)
     assert shards(tmp_path / "ray") == shards(tmp_path / "local")
+
+
+def test_the_shards_of_actors_that_die_go_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = str(checkpoint(tmp_path / "model"))
+    whence.corpus.run(texts(80), tmp_path / "local", model, "gae", threads=1, **SMALL)
+    ray = StandIn(lambda actor, shard: (actor, shard) in ((0, 3), (1, 5), (3, None)))  # the fourth never comes up
+    monkeypatch.setattr(on_ray, "import_ray", lambda: ray)
+    found = whence.corpus.run(texts(80), tmp_path / "ray", model, "gae", engine="ray", workers=2, threads=1, **SMALL)
+    assert (found.rows, found.made) == (80, 80)
+    assert shards(tmp_path / "ray") == shards(tmp_path / "local")
+    again = whence.corpus.run(texts(80), tmp_path / "ray", model, "gae", engine="ray", workers=2, threads=1, **SMALL)
+    assert again.made == 0
+    assert ray.killed >= ray.made  # those that died, and the rest at the end; the second run asked for none
+    actors = ray.made
+    whence.corpus.run(texts(80), tmp_path / "ray", model, "gae", engine="ray", workers=2, threads=1, **SMALL)
+    assert ray.made == actors
+
+
+def test_an_idle_actor_takes_what_a_dead_one_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Near the end, where there is no room for another."""
+
+    alone, told = threading.Event(), []
+
+    class Full(StandIn):
+        def get(self, done: Any) -> Any:
+            told.append(done)
+            if len(told) >= 11:  # that two actors are there, and all shards but one
+                alone.set()
+            return super().get(done)
+
+        def remote(self, kind: Any) -> Any:
+            made = super().remote(kind)
+            if self.made < 2:
+                return made
+            nothing = SimpleNamespace(remote=lambda *_: futures.Future())  # a third actor is asked for, and never comes
+            actor = SimpleNamespace(ready=nothing, make=nothing)
+            return SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda *_: actor))
+
+    def dies(actor: int, shard: Any) -> bool:
+        return shard == 0 and alone.wait(60) and actor == 0
+
+    ray = Full(dies)
+    monkeypatch.setattr(on_ray, "import_ray", lambda: ray)
+    model = str(checkpoint(tmp_path / "model"))
+    found = whence.corpus.run(texts(80), tmp_path / "ray", model, "gae", engine="ray", workers=2, threads=1, **SMALL)
+    assert found.rows == 80
+
+
+@pytest.mark.parametrize(("dies", "said"), [(4, "survived shard 4"), (None, "came up")])
+def test_what_kills_every_actor_ends_the_run(
+    dies: int | None, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = str(checkpoint(tmp_path / "model"))
+    monkeypatch.setattr(on_ray, "import_ray", lambda: StandIn(lambda actor, shard: shard == dies))
+    with pytest.raises(whence.WhenceError, match=said):
+        whence.corpus.run(texts(80), tmp_path / "ray", model, "gae", engine="ray", workers=1, threads=1, **SMALL)
+    monkeypatch.setattr(on_ray, "import_ray", StandIn)
+    found = whence.corpus.run(texts(80), tmp_path / "ray", model, "gae", engine="ray", workers=1, threads=1, **SMALL)
+    assert found.rows == 80
+    assert found.made < 80 or dies is None  # what was finished is kept
 
 
 def test_no_ray_no_arrow_are_sentences(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tests.corpus.common import METHODS, checkpoint, made, shards, start, texts
 
 pytest.importorskip("ray")
 
-ACTOR = "ray::MapWorker"  # what Ray calls the processes that hold a model
+ACTOR = "ray::Maker"  # what Ray calls the processes that hold a model
 
 
 def children(parent: int) -> list[int]:

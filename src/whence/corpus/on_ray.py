@@ -1,96 +1,188 @@
-"""The Ray engine: shard numbers as a Ray Dataset, mapped by a pool of actors that each hold a model and write what they make.
+"""The Ray engine: actors that each hold a model, make shards and write them.
 
-Only numbers travel out and only a line per shard travels back, so Ray's object store stays empty and its back-pressure holds
-no more than a few shards per actor. An actor that dies, or a whole machine, is Ray's to replace: the shards it had are given
-to another, which leaves alone what was finished. Two actors that make the same shard write the same bytes.
+Only shard numbers travel out and only a line per shard travels back, so Ray's object store stays empty, and an actor never has
+more than two shards in hand. A run asks for its actors before anything else, so that they load their models while it plans. The
+shards of an actor that dies, or of a whole machine, go to the others, and another actor is asked for wherever there is room.
+Two actors that make the same shard write the same bytes.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
+import threading
 import warnings
-from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from collections import Counter, deque
+from collections.abc import Generator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import Any
 
-from whence.corpus.job import Finished, Job, Profile
-from whence.corpus.local import as_error, as_message
+from whence.corpus.job import Finished, Job
+from whence.corpus.local import LIVES, as_error, as_message
 from whence.corpus.manifest import finished
 from whence.corpus.rows import Advance
-from whence.corpus.worker import Worker
+from whence.corpus.worker import Worker, load_explainer
 from whence.errors import Truncated, WhenceError
 
 OVERLAP = 2  # shards that an actor has in hand: one on the model, one being tokenised or written; more would wait for it alone
+NONE = -1  # in the place of a shard: the actor had none yet
+Told = tuple[Finished | None, tuple[str, int | None, str] | None]  # what became of a shard: made, or failed
 
 
 class Maker:
-    """An actor. Errors come back as rows: they are the run's to raise, not Ray's to retry."""
+    """An actor. Errors come back as values: they are the run's to raise, not Ray's to retry."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, load: Mapping[str, Any], threads: int) -> None:
         warnings.simplefilter("ignore", Truncated)
-        self.failed: tuple[str, int | None, str] | None = None
-        self.job = job
         # Ray calls from threads of its own. OpenMP gives every thread that computes a team of its own, and once there are more
         # of these than cores, teams sleep between two operations instead of waiting awake (docs/decisions on the corpus has figures).
         self.computing = ThreadPoolExecutor(1, "model")
+        self.explainer = self.computing.submit(load_explainer, load, threads)
+        self.worker: Worker | None = None
+        self.lock = threading.Lock()
+
+    def ready(self) -> None:
+        """Answers once the actor is there; its model may still be on its way."""
+
+    def make(self, job: Job, shard: int) -> Told:
         try:
-            self.worker = self.computing.submit(Worker.load, self.job).result()
+            with self.lock:
+                self.worker = self.worker or Worker.of(job, self.explainer.result())
+            return finished(job, shard) or self.worker.one(shard, self.computing), None
         except Exception as error:
-            self.failed = as_message(error)
-
-    def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
-        shard = int(batch["shard"][0])
-        try:
-            if self.failed is not None:
-                raise as_error(*self.failed)
-            made = finished(self.job, shard) or self.worker.one(shard, self.computing)
-            told: dict[str, Any] = {"made": asdict(made), "failed": None}
-        except Exception as error:
-            told = {"made": None, "failed": as_message(error)}
-        return {"told": [json.dumps(told)]}
+            return None, as_message(error)
 
 
-def run_on_ray(
-    job: Job,
-    shards: Sequence[int],
-    advance: Advance,
-    *,
-    address: str | None,
-    workers: int | None,
-    gpus: float | None,
-) -> Generator[Finished, None, None]:
-    """Shards as they are finished, in no order, on the cluster at `address` (None: one that is made here and taken down)."""
-    ray = import_ray()
-    started = not ray.is_initialized()
-    if started:
-        connect(ray, address)
-    try:
-        for told in results(ray, job, shards, workers, gpus):
-            said = json.loads(told)
-            if said["failed"] is not None:
-                raise as_error(*said["failed"])
-            made = said["made"]
-            found = Finished(**{**made, "profile": Profile(**made["profile"])})
-            if not job.file(found.shard).exists():
+@dataclass(frozen=True)
+class Wish:
+    """What every actor is to be."""
+
+    load: Mapping[str, Any]  # arguments of whence.load
+    threads: int
+    workers: int | None  # None: as many as there is room for
+    gpus: float | None  # of each, whole or a fraction
+
+
+class Cluster:
+    """The cluster at `address`; None: one that is made here, and taken down at the end of the block."""
+
+    def __init__(self, address: str | None, wish: Wish) -> None:
+        self.address, self.wish = address, wish
+        self._thread = ThreadPoolExecutor(1, "ray")
+        self._team: Future[Team] | None = None
+        self._started = False
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._thread.shutdown()
+        if self._team is None or self._team.exception() is not None:
+            return
+        team = self._team.result()
+        team.stop()
+        if self._started:
+            team.ray.shutdown()
+
+    def start(self) -> Future[Team]:
+        """Connect and ask for the actors, and wait for nothing."""
+        if self._team is None:
+            self._team = self._thread.submit(self._start)
+        return self._team
+
+    def _start(self) -> Team:
+        ray = import_ray()
+        if not ray.is_initialized():
+            connect(ray, self.address)
+            self._started = True
+        team = Team(ray, self.wish)
+        for _ in range(self.wish.workers or fitting(ray, self.wish.threads, self.wish.gpus)):
+            team.add()
+        return team
+
+    def run(self, job: Job, shards: Sequence[int], advance: Advance) -> Generator[Finished, None, None]:
+        """Shards as they are finished, in no order."""
+        for made, failed in self.start().result().results(job, shards):
+            if failed is not None:
+                raise as_error(*failed)
+            assert made is not None
+            if not job.file(made.shard).exists():
                 raise WhenceError(
-                    f"a worker wrote shard {found.shard}, and it is not in {str(job.directory)!r} here: give an --output "
+                    f"a worker wrote shard {made.shard}, and it is not in {str(job.directory)!r} here: give an --output "
                     "directory that every machine of the cluster shares."
                 )
-            advance(found.rows, found.tokens)
-            yield found
-    finally:
-        if started:
-            ray.shutdown()
+            advance(made.rows, made.tokens)
+            yield made
+
+
+@dataclass
+class Team:
+    """The actors of a run, and which of them has which shard."""
+
+    ray: Any
+    wish: Wish
+    actors: list[Any] = field(default_factory=list)
+    # awaited → actor, and which shard; None: that the actor is there
+    has: dict[Any, tuple[Any, int | None]] = field(default_factory=dict)
+    free: list[Any] = field(default_factory=list)  # actors that could take a shard, once for each
+    deaths: Counter[int] = field(default_factory=Counter)
+
+    def add(self) -> None:
+        """Ask for an actor; it gets shards when it is there."""
+        cpus = {"num_gpus": self.wish.gpus} if self.wish.gpus else {"num_cpus": self.wish.threads}
+        made = self.ray.remote(Maker).options(max_concurrency=OVERLAP, **cpus)
+        actor = made.remote(self.wish.load, self.wish.threads)
+        self.actors.append(actor)
+        self.has[actor.ready.remote()] = actor, None
+
+    def results(self, job: Job, shards: Sequence[int]) -> Generator[Told, None, None]:
+        left, told = deque(shards), self.ray.put(job)
+        while left or any(shard is not None for _, shard in self.has.values()):
+            while left and self.free:
+                owner, given = self.free.pop(), left.popleft()
+                self.has[owner.make.remote(told, given)] = owner, given
+            done, _ = self.ray.wait(list(self.has))
+            actor, shard = self.has.pop(done[0])
+            try:
+                found = self.ray.get(done[0])
+            except self.ray.exceptions.RayError as error:
+                left.extendleft(self.bury(actor, shard, error))
+                continue
+            self.free += [actor] * (OVERLAP if shard is None else 1)
+            if shard is None:
+                self.deaths.pop(NONE, None)  # one has come up
+            else:
+                yield found
+
+    def bury(self, actor: Any, shard: int | None, error: Exception) -> list[int]:
+        """An actor has died: its shards, to be given to others; another is asked for in its place."""
+        waits = [waiting for waiting, (owner, _) in self.has.items() if owner is actor]
+        lost = [n for n in (shard, *(self.has.pop(waiting)[1] for waiting in waits)) if n is not None]
+        self.deaths.update(lost or [NONE])
+        worst, times = self.deaths.most_common(1)[0]
+        if times >= LIVES:
+            about = "came up" if worst == NONE else f"survived shard {worst}"
+            raise WhenceError(
+                f"of {times} Ray actors none {about} (the last: {str(error).splitlines()[0]}). Finished shards are kept: run "
+                "again with a smaller --batch-tokens or more memory for each worker."
+            )
+        self.actors.remove(actor)
+        self.free = [one for one in self.free if one is not actor]
+        self.ray.kill(actor)
+        self.add()
+        return lost
+
+    def stop(self) -> None:
+        for actor in self.actors:
+            self.ray.kill(actor)
 
 
 def import_ray() -> Any:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing phones home
     try:
         import ray
-        import ray.data
+        import ray.exceptions
     except ImportError:
         raise WhenceError("--engine ray needs Ray: pip install 'whence[ray]'.") from None
     return ray
@@ -98,8 +190,9 @@ def import_ray() -> Any:
 
 def connect(ray: Any, address: str | None) -> None:
     if address is None:
-        # Ray's workers give way to everybody else (nice 15), its own helpers among them; here they are all there is to do
+        # Ray's workers give way to everybody else (nice 15); here they are all there is to do
         os.environ.setdefault("RAY_worker_niceness", "0")
+        os.environ.setdefault("RAY_prestart_worker_first_driver", "0")  # processes for tasks, of which there are none
     try:
         ray.init(
             address=address,
@@ -112,34 +205,6 @@ def connect(ray: Any, address: str | None) -> None:
             f"no Ray cluster answers at {address or 'this machine'!r}: {str(error).splitlines()[0]} "
             "Start one with `ray start --head`, or leave --address out."
         ) from error
-
-
-def results(ray: Any, job: Job, shards: Sequence[int], workers: int | None, gpus: float | None) -> Iterator[str]:
-    from ray.data import ActorPoolStrategy, DataContext
-
-    context = DataContext.get_current()
-    context.enable_progress_bars = False
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
-    cpus = job.threads or 1
-    most = workers or fitting(ray, cpus, gpus)
-    numbers = ray.data.from_items([{"shard": shard} for shard in shards], override_num_blocks=len(shards))
-    made = numbers.map_batches(
-        Maker,
-        fn_constructor_args=(job,),
-        batch_size=1,
-        compute=ActorPoolStrategy(
-            min_size=1,
-            max_size=most,
-            initial_size=most,
-            max_tasks_in_flight_per_actor=OVERLAP,
-            max_concurrent_calls_per_actor=OVERLAP,
-            enable_true_multi_threading=True,
-        ),
-        num_cpus=cpus if not gpus else None,
-        num_gpus=gpus,
-    )
-    for batch in made.iter_batches(batch_size=None, prefetch_batches=0):
-        yield from batch["told"]
 
 
 def fitting(ray: Any, cpus: float, gpus: float | None) -> int:

@@ -15,6 +15,7 @@ import torch
 
 from whence.corpus import local, manifest
 from whence.corpus.job import SHARD_ROWS, Finished, Job, Profile, check
+from whence.corpus.on_ray import Cluster, Wish
 from whence.corpus.plan import from_anywhere, planned, settings_of
 from whence.corpus.rows import Advance
 from whence.corpus.worker import Worker
@@ -115,57 +116,59 @@ def run(
     load = {"model": from_anywhere(model), "dtype": dtype, "task": task, "recipe": from_anywhere(recipe)}
     on = [None] if isinstance(model, Explainer) and workers in (None, 1) else local.devices(device, workers)
     alone = engine == "local" and len(on) == 1
-    if isinstance(model, Explainer):
-        if not alone:
-            raise InputError("several workers load the model themselves: give its name or directory, not an Explainer.")
-        explainer = model
-    else:
-        explainer = load_model(**load, device=on[0] if alone else "cpu")
-    source = source_of(data, split)
-    job = Job(
-        source=source,
-        directory=Path(output).absolute(),
-        methods=(),
-        options=options,
-        roles={},
-        asked={"target": target, "contrast": contrast, "continuation": continuation, "place": place},
-        keep={},
-        settings={},
-        load={**load, "device": device or ("cuda" if gpus else None)},
-        rows=len(source) if limit is None else min(limit, len(source)),
-        shard_rows=shard_rows,
-        batch_tokens=batch_tokens,
-        on_long=on_long,
-        scores=scores,
-        threads=threads or max(torch.get_num_threads() // len(on), 1),
-        weights=fingerprint(explainer.model),
-    )
-    job = planned(job, explainer, method, columns or {}, keep, seed)
-    kind = torch.device(on[0] or explainer.device).type if engine == "local" else "cuda" if gpus else device or "cpu"
-    job = replace(job, settings=settings_of(job, explainer, kind, seed))
-    about = {
-        "model": explainer.name,
-        "task": explainer.task,
-        "labels": list(explainer.labels),
-        "data": [str(p.path) for p in source.parts] if isinstance(source, Files) else str(type(data).__name__),
-    }
+    if isinstance(model, Explainer) and not alone:
+        raise InputError("several workers load the model themselves: give its name or directory, not an Explainer.")
+    team = threads or max(torch.get_num_threads() // len(on), 1)
+    there = {**load, "device": device or ("cuda" if gpus else None)}  # how a worker loads
+    with Cluster(address, Wish(there, team, workers, gpus)) as cluster:
+        if engine == "ray" and not Path(output).exists():  # else there may be nothing left to do
+            cluster.start()
+        explainer = model if isinstance(model, Explainer) else load_model(**load, device=on[0] if alone else "cpu")
+        source = source_of(data, split)
+        job = Job(
+            source=source,
+            directory=Path(output).absolute(),
+            methods=(),
+            options=options,
+            roles={},
+            asked={"target": target, "contrast": contrast, "continuation": continuation, "place": place},
+            keep={},
+            settings={},
+            load=there,
+            rows=len(source) if limit is None else min(limit, len(source)),
+            shard_rows=shard_rows,
+            batch_tokens=batch_tokens,
+            on_long=on_long,
+            scores=scores,
+            threads=team,
+            weights=fingerprint(explainer.model),
+        )
+        job = planned(job, explainer, method, columns or {}, keep, seed)
+        kind = (
+            torch.device(on[0] or explainer.device).type if engine == "local" else "cuda" if gpus else device or "cpu"
+        )
+        job = replace(job, settings=settings_of(job, explainer, kind, seed))
+        about = {
+            "model": explainer.name,
+            "task": explainer.task,
+            "labels": list(explainer.labels),
+            "data": [str(p.path) for p in source.parts] if isinstance(source, Files) else str(type(data).__name__),
+        }
 
-    def made(missing: Sequence[int], advance: Advance) -> Generator[Finished, None, None]:
-        if engine == "ray":
-            from whence.corpus.on_ray import run_on_ray
+        def made(missing: Sequence[int], advance: Advance) -> Generator[Finished, None, None]:
+            if engine == "ray":
+                return cluster.run(job, missing, advance)
+            if alone:
+                return Worker(job, explainer).run(missing, advance)
+            return local.run_processes(job, on, missing, advance)
 
-            return run_on_ray(job, missing, advance, address=address, workers=workers, gpus=gpus)
-        if alone:
-            return Worker(job, explainer).run(missing, advance)
-        return local.run_processes(job, on, missing, advance)
-
-    how = {"engine": engine, "workers": workers or len(on), "device": kind, "threads": job.threads}
-    with warnings.catch_warnings(), manifest.disk_errors(job.directory), cpu_threads(threads if alone else None):
-        warnings.simplefilter("ignore", Truncated)  # they are counted, and marked in the output
-        job.directory.mkdir(parents=True, exist_ok=True)
-        with manifest.held(job.directory):
-            manifest.begin(job, about)
-            return complete(job, made, how, progress)
+        how = {"engine": engine, "workers": workers or len(on), "device": kind, "threads": job.threads}
+        with warnings.catch_warnings(), manifest.disk_errors(job.directory), cpu_threads(threads if alone else None):
+            warnings.simplefilter("ignore", Truncated)  # they are counted, and marked in the output
+            job.directory.mkdir(parents=True, exist_ok=True)
+            with manifest.held(job.directory):
+                manifest.begin(job, about)
+                return complete(job, made, how, progress)
 
 
 @contextmanager

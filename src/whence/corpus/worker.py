@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -31,6 +31,13 @@ def nothing(rows: int, tokens: int) -> None:
     """For who does not want to be told."""
 
 
+def load_explainer(load: Mapping[str, Any], threads: int | None) -> Explainer:
+    """As a job says: arguments of whence.load, and how many threads compute."""
+    if threads:
+        torch.set_num_threads(threads)
+    return load_model(**load)
+
+
 class Worker:
     """Makes shards of a job. `run` overlaps the stages, and runs the model on the thread that calls it; `one` makes a single
     shard, and may be called from several threads."""
@@ -43,11 +50,13 @@ class Worker:
 
     @classmethod
     def load(cls, job: Job, device: str | None = None) -> Worker:
-        """A worker with its own copy of the model, which must be the very model of the job."""
-        if job.threads:
-            torch.set_num_threads(job.threads)
+        """A worker with its own copy of the model."""
         given = {**job.load} if device is None else {**job.load, "device": device}
-        explainer = load_model(**given)
+        return cls.of(job, load_explainer(given, job.threads))
+
+    @classmethod
+    def of(cls, job: Job, explainer: Explainer) -> Worker:
+        """A worker with a model that was loaded here, and must be the very model of the job."""
         found = fingerprint(explainer.model)
         if found != job.weights:
             raise ModelError(
