@@ -86,13 +86,13 @@ class Cluster:
             team.ray.shutdown()
 
     def start(self) -> Future[Team]:
-        """Connect and ask for the actors, and wait for nothing."""
+        """Connect and ask for the actors, and wait for nothing but the import of Ray, which would only come to stand beside the
+        caller's own work: Python runs one of the two at a time."""
         if self._team is None:
-            self._team = self._thread.submit(self._start)
+            self._team = self._thread.submit(self._start, import_ray())
         return self._team
 
-    def _start(self) -> Team:
-        ray = import_ray()
+    def _start(self, ray: Any) -> Team:
         if not ray.is_initialized():
             connect(ray, self.address)
             self._started = True
