@@ -603,6 +603,29 @@ def test_what_kills_every_actor_ends_the_run(
     assert found.made < 80 or dies is None  # what was finished is kept
 
 
+def test_a_cluster_that_was_made_is_taken_down_also_when_it_is_too_small(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Small(StandIn):
+        there, ended = False, 0
+
+        def is_initialized(self) -> bool:
+            return self.there
+
+        def shutdown(self) -> None:
+            self.ended += 1
+
+    ray = Small()
+    monkeypatch.setattr(on_ray, "import_ray", lambda: ray)
+    monkeypatch.setattr(on_ray, "connect", lambda *_: None)
+    model = str(checkpoint(tmp_path / "model"))
+    with pytest.raises(WhenceError, match="one worker asks for 3 CPUs"):
+        whence.corpus.run(texts(8), tmp_path / "ray", model, "gae", engine="ray", threads=3, **SMALL)
+    assert (ray.made, ray.ended) == (0, 1)
+    whence.corpus.run(texts(8), tmp_path / "ray", model, "gae", engine="ray", threads=1, **SMALL)
+    assert ray.ended == 2
+
+
 def test_no_ray_no_arrow_are_sentences(tmp_path: Path) -> None:
     script = (
         "import sys\nsys.modules['ray'] = None\nimport whence, whence.corpus\n"

@@ -1,7 +1,7 @@
 """The Ray engine: actors that each hold a model, make shards and write them.
 
-Only shard numbers travel out and only a line per shard travels back, so Ray's object store stays empty, and an actor never has
-more than two shards in hand. A run asks for its actors before anything else, so that they load their models while it plans. The
+The job travels out once, shard numbers after it, and a line per shard travels back; an actor never has more than two shards in
+hand. A run asks for its actors before anything else, so that they load their models while it plans. The
 shards of an actor that dies, or of a whole machine, go to the others, and another actor is asked for wherever there is room.
 Two actors that make the same shard write the same bytes.
 """
@@ -71,19 +71,17 @@ class Cluster:
         self.address, self.wish = address, wish
         self._thread = ThreadPoolExecutor(1, "ray")
         self._team: Future[Team] | None = None
-        self._started = False
+        self._ours: Any = None  # Ray, where it was connected to here
 
     def __enter__(self) -> Cluster:
         return self
 
     def __exit__(self, *exc: object) -> None:
         self._thread.shutdown()
-        if self._team is None or self._team.exception() is not None:
-            return
-        team = self._team.result()
-        team.stop()
-        if self._started:
-            team.ray.shutdown()
+        if self._team is not None and self._team.exception() is None:
+            self._team.result().stop()
+        if self._ours is not None:
+            self._ours.shutdown()
 
     def start(self) -> Future[Team]:
         """Connect and ask for the actors, and wait for nothing but the import of Ray, which would only come to stand beside the
@@ -95,7 +93,7 @@ class Cluster:
     def _start(self, ray: Any) -> Team:
         if not ray.is_initialized():
             connect(ray, self.address)
-            self._started = True
+            self._ours = ray
         team = Team(ray, self.wish)
         for _ in range(self.wish.workers or fitting(ray, self.wish.threads, self.wish.gpus)):
             team.add()
