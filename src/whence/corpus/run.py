@@ -121,7 +121,8 @@ def run(
     team = threads or max(torch.get_num_threads() // len(on), 1)
     there = {**load, "device": device or ("cuda" if gpus else None)}  # how a worker loads
     with Cluster(address, Wish(there, team, workers, gpus)) as cluster:
-        if engine == "ray" and not Path(output).exists():  # else there may be nothing left to do
+        # over what is there already it starts when it is asked to run: there may be nothing left to do
+        if engine == "ray" and not Path(output).exists():
             cluster.start()
         explainer = model if isinstance(model, Explainer) else load_model(**load, device=on[0] if alone else "cpu")
         source = source_of(data, split)

@@ -13,8 +13,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from itertools import chain
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -25,7 +24,7 @@ from whence.errors import WhenceError
 from whence.models.facts import vocab_size
 from whence.models.layers import layers_of
 from whence.models.specs import SPECS, part
-from whence.models.untouched import untouched
+from whence.models.untouched import dicts_of, untouched
 
 CLOSE = {torch.float64: 1e-9, torch.float32: 1e-4}  # of the largest logit; products of other shapes round differently
 CLOSE_HALF = 5e-2
@@ -35,9 +34,8 @@ COLLECTING = (
     "transformers.utils.output_capturing"  # the module that defines transformers' hooks; elsewhere, all are the owner's
 )
 
-Parts = tuple[
-    nn.Module, nn.Module
-]  # of the last layer: its output projection and the norm on the sum with its residual
+# of the last layer: its output projection, and the norm on the sum with its residual
+Parts = tuple[nn.Module, nn.Module]
 
 _READS: weakref.WeakKeyDictionary[nn.Module, Parts | None] = weakref.WeakKeyDictionary()
 
@@ -62,13 +60,13 @@ def reads_first_token(model: PreTrainedModel) -> bool:
 def cut_at(model: PreTrainedModel) -> Parts | None:
     """Where the last layer is cut, of a model that reads its first token alone."""
     if model not in _READS:
-        parts = can_be_cut(model)
+        parts = parts_to_cut(model)
         _READS[model] = parts if parts is not None and survives(model, parts) else None
     return _READS[model]
 
 
-def can_be_cut(model: PreTrainedModel) -> Parts | None:
-    """The parts of a post-norm family with a spec, whose last layer is a module of its own (ALBERT's serves for all)."""
+def parts_to_cut(model: PreTrainedModel) -> Parts | None:
+    """Those of a post-norm family with a spec, whose last layer is a module of its own (ALBERT's serves for all)."""
     spec, layers = SPECS.get(str(model.config.model_type)), layers_of(model)
     if spec is None or spec.norm is None or not layers or layers.count(layers[-1]) > 1:
         return None
@@ -143,5 +141,5 @@ def removed_after(handle: Any) -> Iterator[None]:
 def hooked(modules: Sequence[nn.Module]) -> bool:
     """Whether anybody listens to a module of the model, and would see rows missing. transformers' own hooks, which stay on a
     model that was once asked for its states, hand what they see to the caller of that forward, and here that is whence."""
-    tables = filter(None, chain.from_iterable(map(CALLED, map(attrgetter("__dict__"), modules))))
+    tables = filter(None, dicts_of(modules, CALLED))
     return any(getattr(hook, "__module__", None) != COLLECTING for table in tables for hook in table.values())

@@ -75,6 +75,12 @@ def untouched(
             to_the_end(put_back)
 
 
+def dicts_of(modules: Sequence[nn.Module], which: itemgetter[Any]) -> Iterator[dict[int, Any]]:
+    """The dicts of every module that `which` takes. They are a thousand, nearly all of them empty, and every call looks at them:
+    no loop in Python goes over them all."""
+    return chain.from_iterable(map(which, map(attrgetter("__dict__"), modules)))
+
+
 def trainable_of(modules: Sequence[nn.Module]) -> list[nn.Parameter]:
     """Every parameter that asks for gradients."""
     own = [p for m in modules for p in m._parameters.values() if p is not None and p.requires_grad]
@@ -86,8 +92,7 @@ def remember(
 ) -> Callable[[], None]:
     """What puts everything back that whence may change of a model."""
     training = [m for m in modules if m.training]
-    # a thousand dicts, nearly all of them empty, and every call looks at them: no loop in Python goes over them all
-    hooks: list[dict[int, Any]] = list(chain.from_iterable(map(HOOKS, map(attrgetter("__dict__"), modules))))
+    hooks = list(dicts_of(modules, HOOKS))
     hooked = {id(there): set(there) for there in filter(None, hooks)}
     owners = [owner.__dict__ for owner in (model, model.base_model)]
     capturing = [CAPTURING in own for own in owners]
