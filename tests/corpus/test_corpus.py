@@ -621,9 +621,11 @@ def test_a_cluster_that_was_made_is_taken_down_also_when_it_is_too_small(
     model = str(checkpoint(tmp_path / "model"))
     with pytest.raises(WhenceError, match="one worker asks for 3 CPUs"):
         whence.corpus.run(texts(8), tmp_path / "ray", model, "gae", engine="ray", threads=3, **SMALL)
-    assert (ray.made, ray.ended) == (0, 1)
+    with pytest.raises(WhenceError, match="one worker asks for 3 CPUs"):  # and would never come up
+        whence.corpus.run(texts(8), tmp_path / "ray", model, "gae", engine="ray", workers=1, threads=3, **SMALL)
+    assert (ray.made, ray.ended) == (0, 2)
     whence.corpus.run(texts(8), tmp_path / "ray", model, "gae", engine="ray", threads=1, **SMALL)
-    assert ray.ended == 2
+    assert ray.ended == 3
 
 
 def test_no_ray_no_arrow_are_sentences(tmp_path: Path) -> None:

@@ -94,8 +94,11 @@ class Cluster:
         if not ray.is_initialized():
             connect(ray, self.address)
             self._ours = ray
-        team = Team(ray, self.wish)
-        for _ in range(self.wish.workers or fitting(ray, self.wish.threads, self.wish.gpus)):
+        team, workers = Team(ray, self.wish), self.wish.workers
+        own = self._ours is not None and self.address is None
+        if workers is None or own:  # a cluster of our own does not grow: an actor without room would never come
+            room = fitting(ray, self.wish.threads, self.wish.gpus)
+        for _ in range(workers or room):
             team.add()
         return team
 
