@@ -77,11 +77,11 @@ class Cluster:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._thread.shutdown()
         if self._team is not None and self._team.exception() is None:
             self._team.result().stop()
         if self._ours is not None:
             self._ours.shutdown()
+        self._thread.shutdown()  # last: Linux ends the processes that a thread started together with the thread
 
     def start(self) -> Future[Team]:
         """Connect and ask for the actors, and wait for nothing but the import of Ray, which would only come to stand beside the
