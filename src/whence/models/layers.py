@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from torch import nn
@@ -21,13 +22,15 @@ def modules_of(model: nn.Module) -> list[nn.Module]:
     return list(found)
 
 
-def layers_of(model: PreTrainedModel) -> list[nn.Module]:
+def layers_of(model: PreTrainedModel, modules: Sequence[nn.Module] | None = None) -> list[nn.Module]:
     """The layer modules, in order; one module may serve several layers (ALBERT). Empty if they cannot be told.
+    modules: the model's, where they are at hand.
 
     transformers 5 declares the class of a layer (`_can_record_outputs`); older model files keep them in the one
     ModuleList that is as long as the config says the model is deep.
     """
-    for module in modules_of(model):
+    known = modules_of(model) if modules is None else modules
+    for module in known:
         declared: Any = getattr(type(module), "_can_record_outputs", None) or {}
         kind = declared.get("hidden_states")
         if isinstance(kind, type):
@@ -35,7 +38,7 @@ def layers_of(model: PreTrainedModel) -> list[nn.Module]:
             if found:
                 return found
     depth = getattr(model.config, "num_hidden_layers", None)
-    for module in modules_of(model):
+    for module in known:
         if isinstance(module, nn.ModuleList) and len(module) == depth:
             return list(module)
     return []

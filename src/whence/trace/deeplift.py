@@ -19,7 +19,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from whence.trace.rules import Pair, RuleSet
+from whence.trace.rules import Made, Pair, RuleSet
 
 STEEP = 8.0  # slopes further apart than this many thresholds are not of one smooth piece (ReLU at 0)
 
@@ -73,15 +73,15 @@ def gate(a: Tensor, b: Tensor, z: Tensor, m: Tensor) -> Pair:
     return for_inputs(upper * middle(b)), for_inputs(upper * middle(a))
 
 
-def layer_norm(x: Tensor, y: Tensor, m: Tensor, weight: Tensor | None, eps: float) -> Tensor:
+def layer_norm(x: Tensor, rsigma: Tensor, m: Tensor, weight: Tensor | None, made: Made) -> Tensor:
     """The norm of centred features; a constant added to x changes nothing, so neither does a multiplier's mean."""
-    found = rms_norm(x - x.mean(-1, keepdim=True), y, m, weight, eps)
+    found = rms_norm(x - x.mean(-1, keepdim=True), rsigma, m, weight)
     return found - found.mean(-1, keepdim=True)
 
 
-def rms_norm(c: Tensor, y: Tensor, m: Tensor, weight: Tensor | None, eps: float) -> Tensor:
-    """m_c = u·(s + s̄)/2 − (u·c̃) s²s̄²/(s + s̄) · 2c̃/d, with u = mγ and c̃ = (c + c̄)/2."""
-    s, base = halves((c.square().mean(-1, keepdim=True) + eps).rsqrt())  # (b, …, 1)
+def rms_norm(c: Tensor, scale: Tensor, m: Tensor, weight: Tensor | None) -> Tensor:
+    """m_c = u·(s + s̄)/2 − (u·c̃) s²s̄²/(s + s̄) · 2c̃/d, with u = mγ and c̃ = (c + c̄)/2; scale: s and s̄ (2b, …, 1)."""
+    s, base = halves(scale)
     upper = halves(m)[0]
     u = upper if weight is None else upper * weight
     centre = middle(c)

@@ -14,8 +14,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from whence.trace import deeplift
-from whence.trace.operations import Binary, Constant, Linear, RuleOf, Run, Shares, Unary, apply, is_traced, leaf
-from whence.trace.rules import RuleSet
+from whence.trace.operations import (
+    Binary,
+    Constant,
+    LayerNorm,
+    Linear,
+    RuleOf,
+    Run,
+    Shares,
+    Unary,
+    apply,
+    is_traced,
+    leaf,
+)
 
 
 def linear(run: Run, func: Any, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
@@ -101,7 +112,7 @@ def unary(run: Run, rule: RuleOf, call: Callable[[Tensor], Tensor], x: Tensor) -
     with torch.enable_grad():
         inner = leaf(x, run)
         y = call(inner)
-    return apply(Unary, x, inner, y, rule, run)
+    return apply(Unary, x, (inner, y), rule, run)
 
 
 def elementwise(run: Run, func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -137,11 +148,7 @@ def layer_norm(
 ) -> Any:
     if len(normalized_shape) != 1:
         return NotImplemented
-
-    def rule(rules: RuleSet) -> Callable[..., Tensor]:
-        return lambda inner, y, r: rules.layer_norm(inner, y, r, weight, eps)
-
-    return unary(run, rule, lambda t: func(t, normalized_shape, weight, bias, eps), x)
+    return apply(LayerNorm, x, weight, bias, eps, run)
 
 
 def rms_norm(
@@ -155,7 +162,8 @@ def rms_norm(
     small = torch.finfo(x.dtype).eps if eps is None else eps
 
     def rule(inner: Tensor, y: Tensor, m: Tensor) -> Tensor:
-        return deeplift.rms_norm(inner, y, m, weight, small)
+        scale = (inner.square().mean(-1, keepdim=True) + small).rsqrt()  # (…, 1)
+        return deeplift.rms_norm(inner, scale, m, weight)
 
     return unary(run, lambda _: rule, lambda t: func(t, normalized_shape, weight, eps), x)
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 
 from whence.trace.gates import Gates, HeadParts
-from whence.trace.rules import RuleSet, Weights
+from whence.trace.rules import Made, RuleSet, layer_norm_gradient
 
 
 class Carry(Enum):
@@ -47,7 +47,7 @@ class Run:
     rows: int  # of the batch
     gradients: bool = True  # whether backwards of true gradients will come too
     carry: Carry = Carry.GRADIENT
-    weights: Weights = field(default_factory=Weights)
+    made: Made = field(default_factory=Made)
     gates: Gates = field(default_factory=Gates)
 
     @property
@@ -101,7 +101,7 @@ class Linear(Function):
         if not run.relevance or run.rules.linear is None:
             return grads[0] @ ctx.weight, None, None, None
         x, z = ctx.saved_tensors
-        return run.rules.linear(x, ctx.weight, z, ctx.bias, grads[0], run.weights), None, None, None
+        return run.rules.linear(x, ctx.weight, z, ctx.bias, grads[0], run.made), None, None, None
 
 
 class Binary(Function):
@@ -152,19 +152,43 @@ RuleOf = Callable[[RuleSet], Callable[..., Tensor] | None]
 
 
 class Unary(Function):
-    """y = f(x), kept as a small graph of its own so that the true gradient is at hand too."""
+    """y = f(x), kept as a small graph of its own, from `inner` to y, so that the true gradient is at hand too."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, inner: Tensor, y: Tensor, rule: RuleOf, run: Run) -> Tensor:
-        ctx.run, ctx.inner, ctx.y, ctx.rule = run, inner, y, rule
-        return y.detach()
+    def forward(ctx: Any, x: Tensor, own: tuple[Tensor, Tensor], rule: RuleOf, run: Run) -> Tensor:
+        ctx.run, ctx.rule = run, rule
+        ctx.inner, ctx.y = (
+            own  # come as a pair, which autograd does not look into: nothing leads from the outer graph to theirs
+        )
+        return ctx.y.detach()  # type: ignore[no-any-return]
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         rule = ctx.rule(ctx.run.rules) if ctx.run.relevance else None
         if rule is not None:
-            return rule(ctx.inner, ctx.y, grads[0]), None, None, None, None
+            return rule(ctx.inner, ctx.y, grads[0]), None, None, None
         (found,) = torch.autograd.grad(ctx.y, ctx.inner, grads[0], retain_graph=True)
+        return found, None, None, None
+
+
+class LayerNorm(Function):
+    """y = γ (x − μ)/σ + β over the last axis."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, run: Run) -> Tensor:
+        y, mean, rsigma = torch.native_layer_norm(x, x.shape[-1:], weight, bias, eps)
+        ctx.run, ctx.weight = run, weight
+        ctx.save_for_backward(x, mean, rsigma)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        run: Run = ctx.run
+        x, mean, rsigma = ctx.saved_tensors
+        if run.relevance:
+            found = run.rules.layer_norm(x, rsigma, grads[0], ctx.weight, run.made)
+        else:
+            found = layer_norm_gradient(x, mean, rsigma, grads[0], ctx.weight)
         return found, None, None, None, None
 
 
@@ -180,8 +204,7 @@ class Shares(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        scaled = [g * share for g, share in zip(grads, ctx.shares, strict=True)] if ctx.run.relevance else grads
-        return *scaled, None, None
+        return *(torch._foreach_mul(grads, ctx.shares) if ctx.run.relevance else grads), None, None
 
 
 def apply(function: Any, *args: Any) -> Any:

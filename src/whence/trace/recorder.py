@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -21,12 +22,15 @@ from whence.tasks import Scalar, Task
 from whence.trace.attention import NAME, Attended, Shown, asked_for_mask, attention_tape, hides_nothing, unasked
 from whence.trace.blocks import Block, LayerRun, layer_runs, make_blocks, precise
 from whence.trace.checks import check_finite, check_weights, was_checked
+from whence.trace.graph import follows_gradients, put_rules
 from whence.trace.maps import Maps, fits
 from whence.trace.operations import RelevancePass, Run
 from whence.trace.relevance import relevance_ready
 from whence.trace.rules import RuleSet, rule_set
 from whence.trace.taps import layer_states, leaf_embeddings
 from whence.trace.trace import Tensors, Trace
+
+_NOT_ON_GRAPH: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # models with operations that `graph` has no rule for
 
 
 @dataclass
@@ -45,6 +49,7 @@ class Recording:
     run: Run | None = None  # the forward ran ready to carry relevance
     forward_only: bool = False  # a token sees only itself and what stands before it
     shared: bool = True  # maps are looked at by several methods, or for several targets: those that fit are kept
+    _start: tuple[Scalar, Tensor] | None = None  # the last scalar that was asked for, and its y
 
     @cached_property
     def attention(self) -> Maps:
@@ -83,8 +88,10 @@ class Recording:
         check_finite(self.finite)
 
     def y(self, scalar: Scalar) -> Tensor:
-        """What is explained, in the graph: (b,)."""
-        return scalar.y(self.logits, self.log_probabilities)
+        """What is explained, in the graph: (b,). Every backward of a scalar starts here."""
+        if self._start is None or self._start[0] is not scalar:
+            self._start = scalar, scalar.y(self.logits, self.log_probabilities)
+        return self._start[1]
 
     def log_probability(self, scalar: Scalar) -> Tensor | None:
         """log p of what is explained, in the graph: (b,)."""
@@ -152,7 +159,7 @@ class Recording:
         with self.run.carrying(wanted.heads, rule_set(wanted.rules)):
             if self.run.rules.carries == "coefficient":
                 coefficients = gradients(self.y(scalar).sum(), flat, keep=not last)
-                found = [c * t.detach() for c, t in zip(coefficients, flat, strict=True)]
+                found = list(torch._foreach_mul(coefficients, [t.detach() for t in flat]))
             else:
                 contrastive = scalar.any_contrast
                 found = gradients(scalar.chosen(self.logits).sum(), flat, keep=contrastive or not last)
@@ -237,7 +244,8 @@ def record(
         late = batch.input_ids.is_cuda and was_checked(model)
         if not late:
             check_weights(model, modules)
-        recording = forward(
+        run = partial(
+            forward,
             model,
             modules,
             task,
@@ -251,6 +259,13 @@ def record(
             gradients,
             shared,
         )
+        on_graph = rules is not None and follows_gradients(rule_set(rules))
+        on_graph &= through_interface and model not in _NOT_ON_GRAPH
+        recording = run(on_graph=on_graph)
+        if recording is None:
+            _NOT_ON_GRAPH.add(model)
+            recording = run(on_graph=False)
+            assert recording is not None
         if late:
             check_weights(model, modules)
         recording.lm_heads = lm_heads
@@ -270,7 +285,10 @@ def forward(
     points: Tensor | None = None,
     gradients: bool = False,
     shared: bool = True,
-) -> Recording:
+    *,
+    on_graph: bool = False,
+) -> Recording | None:
+    """on_graph: the rules are put onto the graph afterwards; None if they do not cover it."""
     embeddings: list[Tensor] = []
     hidden: list[Tensor] = []
     inputs = model_inputs(model, batch, modules)
@@ -286,7 +304,7 @@ def forward(
         if backward or points is not None or any(need.startswith("embeddings") for need in needs):
             stack.enter_context(leaf_embeddings(model, embeddings, points))
         if any(need.startswith("hidden") for need in needs):
-            stack.enter_context(layer_states(model, hidden))
+            stack.enter_context(layer_states(model, modules, hidden))
         runs: list[LayerRun] = []
         if "blocks" in needs:
             stack.enter_context(layer_runs(model, runs))
@@ -294,11 +312,14 @@ def forward(
         run = None
         if rules is not None:
             gradients_too = gradients or any(".grad" in need for need in needs)
-            run = stack.enter_context(relevance_ready(model, modules, rules, len(batch.input_ids), gradients_too))
+            rows = len(batch.input_ids)
+            run = stack.enter_context(relevance_ready(model, modules, rules, rows, gradients_too, on_graph=on_graph))
         if dtype is None or dtype == model.dtype:
             output = model(**inputs)
         else:
             output = torch.func.functional_call(model, weights_in(model, dtype), (), inputs)
+    if run is not None and on_graph and not put_rules([t for t in output.values() if isinstance(t, Tensor)], run):
+        return None
     shown = [Shown(a) for a in getattr(output, "attentions", None) or ()] if fall_back else []
     layers: Sequence[Attended | Shown] = shown if fall_back else tape
     if attention and not layers:

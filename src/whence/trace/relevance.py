@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -21,6 +21,10 @@ from whence.errors import NotSupported
 from whence.trace.handlers import HANDLERS, LEFT_ALONE
 from whence.trace.operations import Run, Unary, apply, is_traced, leaf, no_operation_of_its_own
 from whence.trace.rules import RuleSet, rule_set
+
+ACTIVATIONS = frozenset(
+    [nn.ELU, nn.GELU, nn.Hardswish, nn.LeakyReLU, nn.Mish, nn.SiLU, nn.Sigmoid, nn.Softplus, nn.Tanh]
+)
 
 
 class RelevanceMode(TorchFunctionMode):
@@ -75,21 +79,35 @@ def calling_module(model: nn.Module) -> str:
     return type(model).__name__
 
 
-def is_composite(module: nn.Module, rules: RuleSet) -> bool:
-    """Activations and root-mean-square norms written out in Python: one elementwise rule for the whole of them.
+def composites_of(modules: Sequence[nn.Module], rules: RuleSet) -> list[nn.Module]:
+    """Activations, and root-mean-square norms written out in Python: one elementwise rule for the whole of them.
 
     Paired rules take norms apart: they are not elementwise, and their parts have rules.
     """
-    if type(module).__name__.endswith("RMSNorm"):
-        return not rules.paired
-    return type(module).__module__ == "transformers.activations"
+    kinds: dict[Any, bool] = {}  # a model has many modules of few classes
+    for module in modules:
+        kind = type(module)
+        if kind not in kinds:
+            norm = kind.__name__.endswith("RMSNorm")
+            activation = kind in ACTIVATIONS or kind.__module__ == "transformers.activations"
+            kinds[kind] = activation or (norm and not rules.paired)
+    return [m for m in modules if kinds[type(m)]]
 
 
 @contextmanager
 def relevance_ready(
-    model: nn.Module, modules: Sequence[nn.Module], rules: str | RuleSet, rows: int, gradients: bool = True
+    model: nn.Module,
+    modules: Sequence[nn.Module],
+    rules: str | RuleSet,
+    rows: int,
+    gradients: bool = True,
+    *,
+    on_graph: bool = False,
 ) -> Iterator[Run]:
-    """Everything run inside the block can carry relevance backwards, and with `gradients` gradients too. modules: the model's."""
+    """Everything run inside the block can carry relevance backwards, and with `gradients` gradients too. modules: the model's.
+
+    on_graph: all but composite modules is left as it is, for `graph.put_rules`.
+    """
     run = Run(rule_set(rules), model, rows, gradients)
     entered: list[tuple[Tensor, Tensor, Any] | None] = []  # every composite module we are inside of
 
@@ -111,13 +129,13 @@ def relevance_ready(
         if kept is None:
             return output
         x, inner, _ = kept
-        return apply(Unary, x, inner, output, lambda rules: rules.elementwise, run)
+        return apply(Unary, x, (inner, output), lambda rules: rules.elementwise, run)
 
-    composites = [m for m in modules if is_composite(m, run.rules)]
+    composites = composites_of(modules, run.rules)
     handles: list[Any] = [m.register_forward_pre_hook(before) for m in composites]
     handles += [m.register_forward_hook(after) for m in composites]
     try:
-        with RelevanceMode(run), run.running():
+        with nullcontext() if on_graph else RelevanceMode(run), run.running():
             yield run
     finally:
         for _, _, aside in filter(None, entered):  # a module that was left by an error

@@ -25,13 +25,16 @@ from whence.trace.fused import fusible
 
 STABILISER = 1e-9  # the released code's: added to every denominator, whatever its sign
 EPSILON = 1e-6  # of the ε rule, with the sign of the denominator
+LAUNCHES = (
+    1 << 23
+)  # numbers below which three kernels of torch are started sooner than one of Triton, and run no longer
 
 Pair = tuple[Tensor, Tensor]
 
 
 @dataclass
-class Weights:
-    """|W|, W⁺ and W⁻ of every weight met, made once per trace."""
+class Made:
+    """What rules need more than once, made once per trace: |W|, W⁺ and W⁻ of every weight met, and zeros."""
 
     kept: dict[tuple[object, ...], Tensor] = field(default_factory=dict)
 
@@ -39,6 +42,13 @@ class Weights:
         key = (kind, weight.data_ptr(), weight.shape, weight.stride())
         if key not in self.kept:
             self.kept[key] = make(weight)
+        return self.kept[key]
+
+    def zeros(self, like: Tensor) -> Tensor:
+        """Not to be written to."""
+        key = ("zeros", like.shape, like.dtype)
+        if key not in self.kept:
+            self.kept[key] = torch.zeros_like(like)
         return self.kept[key]
 
     def absolute(self, weight: Tensor) -> Tensor:
@@ -73,14 +83,14 @@ def per_example(values: Tensor) -> Tensor:
 # ---- linear layers: z = x Wᵀ + b; x (…, in), W (out, in), z and R (…, out) ----------------------------------------------
 
 
-def linear_common(x: Tensor, weight: Tensor, z: Tensor, bias: Tensor | None, r: Tensor, weights: Weights) -> Tensor:
+def linear_common(x: Tensor, weight: Tensor, z: Tensor, bias: Tensor | None, r: Tensor, made: Made) -> Tensor:
     """R_x = x⁺ ⊙ (S W⁺) + x⁻ ⊙ (S W⁻), S = R / (x⁺W⁺ + x⁻W⁻): one denominator for both halves. Chefer 2021, eq. 4.
 
     Of the four products of each direction two pairs are enough, and x Wᵀ is known from the forward:
     x⁺W⁺ + x⁻W⁻ = ½(xW + |x||W|), and the same on the way back. Where every contribution is negative the halves cancel to
     rounding noise, which counts as the 0 it stands for.
     """
-    size, magnitude = x.abs(), weights.absolute(weight)
+    size, magnitude = x.abs(), made.absolute(weight)
     s = shares(r, F.linear(size, magnitude), z, bias)
     by_sign, by_size = s @ weight, s @ magnitude
     if fusible(by_sign, by_size, x):
@@ -102,20 +112,20 @@ def shares(r: Tensor, total: Tensor, z: Tensor, bias: Tensor | None) -> Tensor:
     return r.div(positive.add_(2 * STABILISER)).masked_fill_(nothing, 0.0)
 
 
-def linear_separate(x: Tensor, weight: Tensor, z: Tensor, bias: Tensor | None, r: Tensor, weights: Weights) -> Tensor:
+def linear_separate(x: Tensor, weight: Tensor, z: Tensor, bias: Tensor | None, r: Tensor, made: Made) -> Tensor:
     """R_x = x⁺ ⊙ (S₁ W⁺) + x⁻ ⊙ (S₂ W⁻), S₁ = R / x⁺W⁺, S₂ = R / x⁻W⁻: each half has a denominator of its own.
 
     As in Chefer's `layers_lrp`. An output fed by both halves hands its relevance to each of them, so that the sum is
     kept only where inputs have one sign; `relevance_kept` tells.
     """
     result = torch.zeros_like(x)
-    for half, w in ((x.clamp(min=0), weights.positive(weight)), (x.clamp(max=0), weights.negative(weight))):
+    for half, w in ((x.clamp(min=0), made.positive(weight)), (x.clamp(max=0), made.negative(weight))):
         s = safe_divide(r, F.linear(half, w))
         result.addcmul_(s @ w, half)
     return result
 
 
-def linear_epsilon(x: Tensor, weight: Tensor, z: Tensor, bias: Tensor | None, r: Tensor, weights: Weights) -> Tensor:
+def linear_epsilon(x: Tensor, weight: Tensor, z: Tensor, bias: Tensor | None, r: Tensor, made: Made) -> Tensor:
     """R_x = x ⊙ (S W), S = R / (z + ε·sign z); z includes the bias, which keeps its share. Bach 2015, eq. 58."""
     return (epsilon_divide(r, z) @ weight).mul_(x)
 
@@ -201,26 +211,33 @@ def masked_softmax(x: Tensor, y: Tensor, r: Tensor) -> Tensor:
 
 def identity_coefficient(x: Tensor, y: Tensor, c: Tensor) -> Tensor:
     """The same for coefficients: c_x = c y/x (AttnLRP eq. 9); also right for RMSNorm, where y/x is the detached scale."""
-    if fusible(x, y, c):
+    if x.numel() >= LAUNCHES and fusible(x, y, c):
         from whence.trace import rules_triton
 
         return rules_triton.scaled(c, y, x)
     return y.div(x).nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0).mul_(c)
 
 
-def layer_norm_identity(x: Tensor, y: Tensor, r: Tensor, weight: Tensor | None, eps: float) -> Tensor:
+def layer_norm_identity(x: Tensor, rsigma: Tensor, r: Tensor, weight: Tensor | None, made: Made) -> Tensor:
     return r
 
 
-def layer_norm_coefficient(x: Tensor, y: Tensor, c: Tensor, weight: Tensor | None, eps: float) -> Tensor:
-    """The gradient with the standard deviation held fixed: c_x = u − mean_d u, u = c γ/σ (AttnLRP §3.3.1, as in LXT)."""
-    if fusible(x, c):
-        from whence.trace import rules_triton
+def layer_norm_coefficient(x: Tensor, rsigma: Tensor, c: Tensor, weight: Tensor | None, made: Made) -> Tensor:
+    """The gradient with the standard deviation held fixed: c_x = u − mean_d u, u = c γ/σ (AttnLRP §3.3.1, as in LXT).
 
-        return rules_triton.centred(x, c, weight, eps)
-    _, _, rsigma = torch.native_layer_norm(x, x.shape[-1:], None, None, eps)  # (…, 1), an order faster than var()
-    u = (c if weight is None else c * weight) * rsigma
-    return u - u.mean(-1, keepdim=True)
+    The true gradient takes x̂ mean_d(u x̂) away from that as well, x̂ the normalised input; for an input of 0 it is 0, so that
+    torch's own kernel serves for both.
+    """
+    return layer_norm_gradient(made.zeros(x), made.zeros(rsigma), rsigma, c, weight)
+
+
+def layer_norm_gradient(x: Tensor, mean: Tensor, rsigma: Tensor, g: Tensor, weight: Tensor | None) -> Tensor:
+    """rσ (u − mean_d u − x̂ mean_d(u x̂)), u = g γ, x̂ = (x − mean) rσ; mean and rσ (…, 1) as `native_layer_norm` gives them."""
+    only_input = [True, False, False]
+    found: Tensor = torch.ops.aten.native_layer_norm_backward.default(
+        g, x, x.shape[-1:], mean, rsigma, weight, None, only_input
+    )[0]
+    return found
 
 
 @dataclass(frozen=True)
@@ -230,13 +247,13 @@ class RuleSet:
     name: str
     about: str
     carries: str  # "relevance" or "coefficient"
-    linear: Callable[[Tensor, Tensor, Tensor, Tensor | None, Tensor, Weights], Tensor] | None
+    linear: Callable[[Tensor, Tensor, Tensor, Tensor | None, Tensor, Made], Tensor] | None
     product: Callable[[Tensor, Tensor, Tensor, Tensor], Pair]  # matrix product
     gate: Callable[[Tensor, Tensor, Tensor, Tensor], Pair]  # elementwise product
     skip: Callable[[Tensor, Tensor, Tensor, Tensor], Pair] | None  # a + b of two states
     rotation: Callable[[Tensor, Tensor, Tensor, Tensor], Pair] | None  # a + b of one state's scaled parts (rotary)
     elementwise: Callable[[Tensor, Tensor, Tensor], Tensor]  # activations, and norms that only rescale (RMSNorm)
-    layer_norm: Callable[[Tensor, Tensor, Tensor, Tensor | None, float], Tensor]
+    layer_norm: Callable[[Tensor, Tensor, Tensor, Tensor | None, Made], Tensor]
     softmax: Callable[[Tensor, Tensor, Tensor], Tensor] | None
     fused_attention: tuple[float, float, float] | None = None  # shares of the gradient of (q, k, v) in a fused kernel
     paired: bool = False  # rows come as inputs, then their baselines (whence.trace.deeplift)

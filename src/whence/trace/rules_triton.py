@@ -56,22 +56,6 @@ def _scaled_kernel(c, y, x, out, size, BLOCK: tl.constexpr):  # type: ignore[no-
     tl.store(out + at, tl.where(finite, ratio, 0.0) * tl.load(c + at, mask=inside, other=0.0), mask=inside)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _centred_kernel(  # type: ignore[no-untyped-def]
-    x, c, weight, out, columns, WEIGHED: tl.constexpr, EPS: tl.constexpr, BLOCK: tl.constexpr
-):
-    at = tl.arange(0, BLOCK)
-    inside = at < columns
-    row = tl.program_id(0).to(tl.int64) * columns + at
-    value = tl.load(x + row, mask=inside, other=0.0)
-    value = tl.where(inside, value - tl.sum(value) / columns, 0.0)
-    u = tl.load(c + row, mask=inside, other=0.0)
-    if WEIGHED:
-        u *= tl.load(weight + at, mask=inside, other=0.0)
-    u = tl.div_rn(u, tl.sqrt_rn(tl.sum(value * value) / columns + EPS))
-    tl.store(out + row, u - tl.sum(u) / columns, mask=inside)
-
-
 def grid(size: int) -> tuple[int]:
     return (triton.cdiv(size, BLOCK),)
 
@@ -105,13 +89,4 @@ def scaled(c: Tensor, y: Tensor, x: Tensor) -> Tensor:
     c, y, x = c.contiguous(), y.contiguous(), x.contiguous()
     out = torch.empty_like(c)
     _scaled_kernel[grid(c.numel())](c, y, x, out, c.numel(), BLOCK=BLOCK, num_warps=8)
-    return out
-
-
-def centred(x: Tensor, c: Tensor, weight: Tensor | None, eps: float) -> Tensor:
-    """u − mean u with u = c γ/σ(x), over the last axis (`rules.layer_norm_coefficient`); a program holds one row."""
-    x, c, columns = x.contiguous(), c.contiguous(), x.shape[-1]
-    out = torch.empty_like(c)
-    known = {"WEIGHED": weight is not None, "EPS": eps, "BLOCK": triton.next_power_of_2(columns), "num_warps": 4}
-    _centred_kernel[(x.numel() // columns,)](x, c, x if weight is None else weight.contiguous(), out, columns, **known)
     return out

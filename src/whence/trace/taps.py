@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -35,15 +35,17 @@ def leaf_embeddings(model: PreTrainedModel, kept: list[Tensor], points: Tensor |
 
 
 @contextmanager
-def layer_states(model: PreTrainedModel, kept: list[Tensor]) -> Iterator[None]:
-    """Keep the input of every layer and the output of the last: X^0 … X^L, before any final norm."""
-    layers = layers_of(model)
+def layer_states(model: PreTrainedModel, modules: Sequence[nn.Module], kept: list[Tensor]) -> Iterator[None]:
+    """Keep the input of every layer and the output of the last: X^0 … X^L, before any final norm. modules: the model's."""
+    layers = layers_of(model, modules)
     if not layers:
         raise NotSupported(
             f"the layers of {type(model).__name__} cannot be told; methods that need none still work: raw-attention, rollout, "
             "grads, attgrads, attention-gradcam, gae, simple, gradient, gradient-x-input."
         )
-    output_of_last: list[Tensor] = []
+    output_of_last: list[
+        Tensor
+    ] = []  # a module that serves several layers is left more than once: the last time counts
 
     def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         kept.append(args[0] if args else kwargs["hidden_states"])
@@ -53,7 +55,7 @@ def layer_states(model: PreTrainedModel, kept: list[Tensor]) -> Iterator[None]:
 
     distinct = list(dict.fromkeys(layers))
     handles = [m.register_forward_pre_hook(before, with_kwargs=True) for m in distinct]
-    handles += [m.register_forward_hook(after) for m in distinct]
+    handles.append(layers[-1].register_forward_hook(after))
     try:
         yield
     finally:
