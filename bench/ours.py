@@ -9,7 +9,7 @@ from bench.measure import Run
 from bench.settings import Settings
 from bench.shapes import BERT_BASE, TINY, Shape, Texts
 from whence import Explainer
-from whence.explainer import BATCH_TOKENS
+from whence.limits import BATCH_TOKENS
 from whence.registry import Method, all_methods
 
 SINGLE_PASS = ("gradient", "attention gradient", "activation", "attention", "baseline")

@@ -20,6 +20,7 @@ from tests import architectures
 from whence import registry
 
 torch.set_num_threads(1)
+registry.all_methods()  # registered before any test, so that what a test registers is told apart
 
 
 @pytest.fixture(params=architectures.NAMES)

@@ -7,28 +7,24 @@
 ('positive', 'charming')
 """
 
-import gc
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-# Importing torch and transformers makes millions of objects and no garbage: collecting in between costs a second.
-_collecting = gc.isenabled()
-gc.disable()
+from whence.version import __version__
 
-import whence.methods  # noqa: E402  (registers the methods)
-import whence.metrics  # noqa: E402, F401  (registers the metrics)
-from whence.errors import InputError, ModelError, NotSupported, UnknownName, WhenceError  # noqa: E402
-from whence.evaluate import Report, evaluate  # noqa: E402
-from whence.explainer import Explainer  # noqa: E402
-from whence.explanation import Explanation, Word  # noqa: E402
-from whence.generation import Generation  # noqa: E402
-from whence.load import load, models  # noqa: E402
-from whence.registry import Attribution, method, methods, metric, metrics  # noqa: E402
-from whence.tasks import Prediction  # noqa: E402
-from whence.trace import Trace  # noqa: E402
-from whence.version import __version__  # noqa: E402
-
-if _collecting:
-    gc.freeze()  # what was imported stays: no need to look through it again
-    gc.enable()
+if TYPE_CHECKING:
+    from whence.errors import InputError, ModelError, NotSupported, UnknownName, WhenceError
+    from whence.evaluate import Report, evaluate
+    from whence.explainer import Explainer
+    from whence.explanation import Explanation, Word
+    from whence.generation import Generation
+    from whence.load import load, models
+    from whence.registry import Attribution, method, methods, metric, metrics
+    from whence.tasks import Prediction
+    from whence.trace import Trace
 
 __all__ = [
     "Attribution",
@@ -53,3 +49,48 @@ __all__ = [
     "metrics",
     "models",
 ]
+
+# Where public names are defined. With torch and transformers that takes three seconds to import, so it waits until the first
+# of them is asked for: `whence --help` asks for none, and a Ray cluster starts meanwhile.
+_DEFINED = {
+    "errors": ("InputError", "ModelError", "NotSupported", "UnknownName", "WhenceError"),
+    "explainer": ("Explainer",),
+    "explanation": ("Explanation", "Word"),
+    "generation": ("Generation",),
+    "load": ("load", "models"),
+    "evaluate": ("Report", "evaluate"),
+    "registry": ("Attribution", "method", "methods", "metric", "metrics"),
+    "tasks": ("Prediction",),
+    "trace": ("Trace",),
+}
+_NAMES = frozenset(name for names in _DEFINED.values() for name in names)
+
+
+class _Package(ModuleType):
+    """The package itself: names are fetched when they are asked for, and a module never takes the place of a function that has
+    its name (`whence.load`, `whence.methods`, …), though Python puts every module that it imports into its package."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _NAMES:
+            _fetch()
+            return self.__dict__[name]
+        if name.startswith("_") or find_spec(f"{__name__}.{name}") is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return import_module(f"{__name__}.{name}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _NAMES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *__all__})
+
+
+def _fetch() -> None:
+    """Import everything public."""
+    import_module(f"{__name__}.backends")
+    found = {name: getattr(import_module(f"{__name__}.{m}"), name) for m, names in _DEFINED.items() for name in names}
+    sys.modules[__name__].__dict__.update(found)
+
+
+sys.modules[__name__].__class__ = _Package

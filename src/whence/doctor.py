@@ -7,7 +7,6 @@ import os
 import platform
 import sys
 import time
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,10 @@ import torch
 from whence.engine import free_memory
 from whence.errors import WhenceError
 from whence.load import load
-from whence.version import __version__
+from whence.version import version_of, versions
 from whence.zoo import names
 from whence.zoo.integrity import damaged
 
-NEEDED = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "scipy", "typer", "rich")
 EXTRAS = {  # what `pip install whence[extra]` brings
     "plots": ("matplotlib",),
     "clouds": ("matplotlib", "wordcloud"),
@@ -33,26 +31,6 @@ TEXT = "it 's a charming and often affecting journey ."
 EXPECTED = {"attnlrp": ("charming", 0.4394), "gae": ("affecting", 0.00623)}  # the strongest word, on every machine
 TOLERANCE = 0.02  # relative: kernels differ a little from machine to machine
 SETTINGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "HF_HUB_OFFLINE", "TOKENIZERS_PARALLELISM")
-
-
-def versions() -> dict[str, str]:
-    """whence, Python, and the packages that decide what whence computes.
-
-    >>> list(versions())[:3]
-    ['whence', 'python', 'torch']
-    """
-    return {"whence": __version__, "python": platform.python_version()} | {name: version_of(name) for name in NEEDED}
-
-
-def version_of(package: str) -> str:
-    """
-    >>> version_of("no-such-package")
-    'missing'
-    """
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "missing"
 
 
 def devices() -> list[str]:

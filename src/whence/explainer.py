@@ -18,6 +18,7 @@ from whence.explanation import Explanation
 from whence.generation import Generation, write_on
 from whence.heads.mask import as_mask
 from whence.inputs import Encoded, is_single, pack
+from whence.limits import BATCH_TOKENS
 from whence.models import lock_of, reads_forward, uses_attention_interface
 from whence.models.find_head import Heads
 from whence.parts import without_future
@@ -29,7 +30,6 @@ from whence.registry import Part
 from whence.tasks import Ask, Prediction, Task
 from whence.trace import record
 
-BATCH_TOKENS = 8192
 ATTENTION_BYTES = 1 << 30  # how much attention, gradients included, one batch may hold at a time …
 ATTENTION_SHARE = 1 / 16  # … or on a GPU this share of the memory that is free, if it is more
 

@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from importlib import metadata
+from importlib import import_module, metadata
 from numbers import Integral, Real
 from types import SimpleNamespace, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -194,18 +194,34 @@ def method(
     return register
 
 
+GROUPS = ("whence.methods", "whence.metrics")  # modules of our own, and groups of entry points of others
+
+
+@cache
+def _load_own() -> None:
+    """Import our methods and metrics once; importing registers them."""
+    for name in GROUPS:
+        import_module(name)
+
+
 @cache
 def _load_plugins() -> None:
-    """Import third-party methods and metrics once; importing registers them."""
-    for group in ("whence.methods", "whence.metrics"):
+    """The same for third parties'."""
+    for group in GROUPS:
         for entry in metadata.entry_points(group=group):
             entry.load()
+
+
+def _load_all() -> None:
+    _load_own()
+    _load_plugins()
 
 
 def get_method(name: str) -> Method:
     """The method called `name`; plug-ins are looked for when it is not one of ours."""
     if not isinstance(name, str):
         raise InputError(f"a method is given by its name, got {type(name).__name__}; see whence.methods().")
+    _load_own()
     if name not in _METHODS:
         _load_plugins()
     if name not in _METHODS:
@@ -215,7 +231,7 @@ def get_method(name: str) -> Method:
 
 def all_methods() -> list[Method]:
     """Every method, plug-ins included, in the order of registration."""
-    _load_plugins()
+    _load_all()
     return list(_METHODS.values())
 
 
@@ -356,6 +372,7 @@ def get_metric(title: str) -> Metric:
     if not isinstance(title, str):
         raise InputError(f"a metric is given by its name, got {type(title).__name__}; see whence.metrics().")
     name, colon, preset = title.partition(":")
+    _load_own()
     if name not in _METRICS:
         _load_plugins()
     if name not in _METRICS:
@@ -370,7 +387,7 @@ def get_metric(title: str) -> Metric:
 
 def all_metrics() -> list[Metric]:
     """Every metric under its first preset, plug-ins included, in the order of registration."""
-    _load_plugins()
+    _load_all()
     return list(_METRICS.values())
 
 

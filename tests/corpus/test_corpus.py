@@ -30,7 +30,8 @@ import whence.corpus
 import whence.provenance
 from tests import architectures
 from tests.corpus.common import METHODS, checkpoint, made, shards, texts
-from whence.corpus import on_ray, worker
+from whence import cluster
+from whence.corpus import worker
 from whence.corpus.job import MAX_PADDING
 from whence.corpus.table import COLUMNS
 from whence.data.files import MANIFEST
@@ -534,7 +535,7 @@ def test_an_actor_computes_on_one_thread_whoever_calls(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(worker, "load_model", noting(worker.load_model))
     monkeypatch.setattr(worker, "compute", noting(worker.compute))
-    monkeypatch.setattr(on_ray, "import_ray", StandIn)
+    monkeypatch.setattr(cluster, "import_ray", StandIn)
     model = str(checkpoint(tmp_path / "model"))
     found = whence.corpus.run(texts(40), tmp_path / "ray", model, "gae", engine="ray", threads=1, **SMALL)
     assert found.rows == 40
@@ -547,7 +548,7 @@ def test_the_shards_of_actors_that_die_go_to_others(tmp_path: Path, monkeypatch:
     model = str(checkpoint(tmp_path / "model"))
     whence.corpus.run(texts(80), tmp_path / "local", model, "gae", threads=1, **SMALL)
     ray = StandIn(lambda actor, shard: (actor, shard) in ((0, 3), (1, 5), (3, None)))  # the fourth never comes up
-    monkeypatch.setattr(on_ray, "import_ray", lambda: ray)
+    monkeypatch.setattr(cluster, "import_ray", lambda: ray)
     found = whence.corpus.run(texts(80), tmp_path / "ray", model, "gae", engine="ray", workers=2, threads=1, **SMALL)
     assert (found.rows, found.made) == (80, 80)
     assert shards(tmp_path / "ray") == shards(tmp_path / "local")
@@ -583,7 +584,7 @@ def test_an_idle_actor_takes_what_a_dead_one_had(tmp_path: Path, monkeypatch: py
         return shard == 0 and alone.wait(60) and actor == 0
 
     ray = Full(dies)
-    monkeypatch.setattr(on_ray, "import_ray", lambda: ray)
+    monkeypatch.setattr(cluster, "import_ray", lambda: ray)
     model = str(checkpoint(tmp_path / "model"))
     found = whence.corpus.run(texts(80), tmp_path / "ray", model, "gae", engine="ray", workers=2, threads=1, **SMALL)
     assert found.rows == 80
@@ -594,10 +595,10 @@ def test_what_kills_every_actor_ends_the_run(
     dies: int | None, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = str(checkpoint(tmp_path / "model"))
-    monkeypatch.setattr(on_ray, "import_ray", lambda: StandIn(lambda actor, shard: shard == dies))
+    monkeypatch.setattr(cluster, "import_ray", lambda: StandIn(lambda actor, shard: shard == dies))
     with pytest.raises(whence.WhenceError, match=said):
         whence.corpus.run(texts(80), tmp_path / "ray", model, "gae", engine="ray", workers=1, threads=1, **SMALL)
-    monkeypatch.setattr(on_ray, "import_ray", StandIn)
+    monkeypatch.setattr(cluster, "import_ray", StandIn)
     found = whence.corpus.run(texts(80), tmp_path / "ray", model, "gae", engine="ray", workers=1, threads=1, **SMALL)
     assert found.rows == 80
     assert found.made < 80 or dies is None  # what was finished is kept
@@ -616,8 +617,8 @@ def test_a_cluster_that_was_made_is_taken_down_also_when_it_is_too_small(
             self.ended += 1
 
     ray = Small()
-    monkeypatch.setattr(on_ray, "import_ray", lambda: ray)
-    monkeypatch.setattr(on_ray, "connect", lambda *_: None)
+    monkeypatch.setattr(cluster, "import_ray", lambda: ray)
+    monkeypatch.setattr(cluster, "connect", lambda *_: None)
     model = str(checkpoint(tmp_path / "model"))
     with pytest.raises(WhenceError, match="one worker asks for 3 CPUs"):
         whence.corpus.run(texts(8), tmp_path / "ray", model, "gae", engine="ray", threads=3, **SMALL)

@@ -56,8 +56,47 @@ def until(true: Callable[[], Any], process: Any, seconds: float = 180.0) -> Any:
     return found
 
 
-@pytest.mark.skipif("WHENCE_TEST_RAY" not in os.environ, reason="starts a cluster: WHENCE_TEST_RAY=1 asks for it")
-@pytest.mark.skipif(not Path("/proc").exists(), reason="reads /proc")
+def of_ray() -> set[int]:
+    """Every process of Ray's on this machine."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and b"ray" in (entry / "cmdline").read_bytes().split(b"\0")[0].lower():
+                found.add(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+STARTS_A_CLUSTER = pytest.mark.skipif(
+    "WHENCE_TEST_RAY" not in os.environ, reason="starts a cluster: WHENCE_TEST_RAY=1 asks for it"
+)
+READS_PROC = pytest.mark.skipif(not Path("/proc").exists(), reason="reads /proc")
+
+
+@STARTS_A_CLUSTER
+@READS_PROC
+def test_a_cluster_of_the_runs_own_leaves_nothing_behind(tmp_path: Path) -> None:
+    model = checkpoint(tmp_path / "model")
+    data = tmp_path / "texts.jsonl"
+    data.write_text("\n".join(json.dumps({"text": t}) for t in texts(200)), encoding="utf-8")
+    alone, together = tmp_path / "alone", tmp_path / "together"
+    settings: dict[str, Any] = {"shard_rows": 50, "batch_tokens": 128, "threads": 1, "progress": False}
+    whence.corpus.run(data, alone, model, METHODS, **settings)
+    before = of_ray()
+    command: list[object] = [data, "--output", together, "--model", model, "--shard-rows", 50, "--batch-tokens", 128]
+    command += ["--threads", 1, "--engine", "ray", "--workers", 1, *(w for m in METHODS for w in ("--method", m))]
+    process = start(*command)
+    until(lambda: of_ray() - before, process)
+    said, complained = process.communicate(timeout=240)
+    assert process.returncode == 0, complained[-3000:]
+    assert "200 rows in 4 shards" in said
+    assert shards(together) == shards(alone)
+    assert of_ray() <= before
+
+
+@STARTS_A_CLUSTER
+@READS_PROC
 def test_an_actor_and_a_node_die(tmp_path: Path) -> None:
     from ray.cluster_utils import Cluster
 

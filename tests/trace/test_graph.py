@@ -70,11 +70,21 @@ def test_operations_by_their_name_and_what_they_work_on() -> None:
     run = Run(rule_set("attnlrp"), nn.Identity(), 2)
     x = torch.randn(2, 3, 4, requires_grad=True)
     w = torch.randn(4, 4)
-    for covered in (x @ w, (x * 2).softmax(-1), x * x, x @ x.mT, torch.cat([x, x]), x.relu(), x / 3, x - 1):
+    for covered in (x @ w, (x * 2).softmax(-1), x * x, x @ x.mT, torch.cat([x, x]), x.relu(), x / 3, x - 1, 1 - x):
         assert graph.put_rules([covered], run)
-    for not_covered in (x.tanh(), x.exp(), x / x, x - 2 * x, x.mean(-1), nn.functional.gelu(x), x.cumsum(-1)):
+    for not_covered in (x.tanh(), x.exp(), x / x, 1 / x, x - 2 * x, x.mean(-1), nn.functional.gelu(x), x.cumsum(-1)):
         assert not graph.put_rules([not_covered], run)
     assert not graph.put_rules([nn.functional.layer_norm(x, (3, 4))], run)  # over two axes
+
+
+def test_within_hooks_of_the_callers_own_the_mode_takes_over() -> None:
+    own = build("gpt2")
+    expected = explained("gpt2", own)
+    with torch.autograd.graph.save_on_cpu():
+        found = explained("gpt2", own)
+    assert own in recorder._NOT_ON_GRAPH
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one.scores, other.scores)
 
 
 @pytest.mark.parametrize("product", [lambda a, b: a * b, lambda a, b: a @ b.mT])

@@ -12,15 +12,12 @@ from typing import Annotated, Any
 import typer
 
 import whence
-from whence import zoo
 from whence.classes import Background, ClassWords, class_words
 from whence.cli.evaluate import as_columns
 from whence.cli.main import app, as_options
 from whence.cli.pictures import check_format, put
 from whence.cli.saved import as_rows, models_of, read, saved_rows, saved_run
-from whence.data.runs import is_run, manifest_of
 from whence.errors import InputError
-from whence.evaluate import data
 from whence.explanation import Explanation
 from whence.render.canvas import write
 from whence.render.classes import classes_html, classes_text
@@ -97,6 +94,10 @@ def saved_or_explained(
     columns: dict[str, str],
 ) -> tuple[Sequence[Explanation], str]:
     """Explanations of a saved run, or of texts that are explained now; and what they are of."""
+    from whence import zoo
+    from whence.data.runs import is_run, manifest_of
+    from whence.evaluate import data
+
     if file is None:
         rows: list[Any] = zoo.samples(model)
         if not rows or "text" not in rows[0]:
@@ -118,12 +119,17 @@ def saved_or_explained(
 
 def rows_of(file: str) -> list[Any]:
     """Rows of a table, JSON, JSON lines, or plain lines."""
+    from whence.evaluate import data
+
     if file.lower().endswith(TABLES):
         return list(data.records_of(file, None, None))
     return as_rows(sys.stdin.read() if file == "-" else read(Path(file)), file)
 
 
 def as_background(name: str, columns: dict[str, str]) -> Background | None:
+    from whence import zoo
+    from whence.evaluate import data
+
     if name == "builtin":
         return Background.of_ranks(zoo.words_by_frequency())
     if name == "own":

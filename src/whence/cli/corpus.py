@@ -13,9 +13,9 @@ from whence.cli.evaluate import as_columns
 from whence.cli.main import app, as_number, as_options
 from whence.cli.pictures import put
 from whence.cli.saved import as_rows, read, saved_rows, saved_run
-from whence.data.runs import is_run, manifest_of
+from whence.cluster import Connection
 from whence.errors import InputError
-from whence.explainer import BATCH_TOKENS
+from whence.limits import BATCH_TOKENS
 from whence.progress import duration
 from whence.render.report import report_html
 
@@ -82,37 +82,40 @@ def corpus(
     Exit status: 0 when every row was explained, 3 when some rows hold an error instead (the last line says how many), 2 when the
     run could not go on.
     """
-    import whence.corpus
-
     columns = as_columns(column) | {k: v for k, v in (("text", text), ("pair", pair)) if v is not None}
-    done = whence.corpus.run(
-        data[0] if len(data) == 1 else [Path(d) for d in data],
-        output,
-        model,
-        method,
-        columns=columns,
-        keep=keep or [],
-        target=as_number(target),
-        contrast=as_number(contrast),
-        continuation=continuation,
-        split=split,
-        limit=limit,
-        shard_rows=shard_rows,
-        batch_tokens=batch_tokens,
-        on_long=on_long,
-        scores=scores,
-        seed=seed,
-        engine=engine,
-        workers=workers,
-        threads=threads,
-        address=address,
-        gpus=gpus or None,
-        device=device,
-        dtype=dtype,
-        task=task,
-        recipe=recipe,
-        **as_options(option or []),
-    )
+    with Connection(address) as connection:
+        if engine == "ray" and not output.exists():
+            connection.begin()  # while torch is imported
+        import whence.corpus
+
+        done = whence.corpus.run(
+            data[0] if len(data) == 1 else [Path(d) for d in data],
+            output,
+            model,
+            method,
+            columns=columns,
+            keep=keep or [],
+            target=as_number(target),
+            contrast=as_number(contrast),
+            continuation=continuation,
+            split=split,
+            limit=limit,
+            shard_rows=shard_rows,
+            batch_tokens=batch_tokens,
+            on_long=on_long,
+            scores=scores,
+            seed=seed,
+            engine=engine,
+            workers=workers,
+            threads=threads,
+            address=connection,
+            gpus=gpus or None,
+            device=device,
+            dtype=dtype,
+            task=task,
+            recipe=recipe,
+            **as_options(option or []),
+        )
     if profile:
         print(profiled(done), file=sys.stderr)
     cut = f", {done.truncated:,} texts cut to what the model reads" if done.truncated else ""
@@ -152,6 +155,8 @@ def report(
     title: Annotated[str | None, typer.Option(help="The page's title.")] = None,
 ) -> None:
     """Make one self-contained page of many explained texts, to search, filter and sort."""
+    from whence.data.runs import is_run, manifest_of
+
     labels = None
     if is_run(file):
         found = saved_run(file, method)

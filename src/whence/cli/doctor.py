@@ -10,7 +10,6 @@ import typer
 
 from whence.cli.main import FORMATS, app
 from whence.cli.pictures import check_format
-from whence.doctor import as_text, healthy, report
 
 
 @app.command("doctor")
@@ -19,6 +18,8 @@ def doctor(
     paths: Annotated[bool, typer.Option("--paths", help="Also say where things are installed, and the host.")] = False,
 ) -> None:
     """Describe this machine for a bug report and try whence on it; exit status 1 if something is wrong."""
+    from whence.doctor import as_text, healthy, report
+
     check_format(format, FORMATS)
     found = report(paths=paths)
     well = healthy(found)

@@ -14,11 +14,7 @@ from rich.table import Table as RichTable
 import whence
 from whence.cli.main import app, as_options, print_table
 from whence.errors import InputError, UnknownName
-from whence.evaluate.check import check as run_check
-from whence.evaluate.report import FORMATS, Report
-from whence.evaluate.tables import ARROWS, cell
-from whence.evaluate.tune import tune as run_tune
-from whence.explainer import BATCH_TOKENS
+from whence.limits import BATCH_TOKENS
 
 Data = Annotated[
     str, typer.Argument(help="A .parquet, .csv, .tsv or .jsonl file, or the name of a Hugging Face dataset.")
@@ -68,6 +64,8 @@ def evaluate(
     dtype: Dtype = None,
 ) -> None:
     """Measure methods by metrics on your data: a table with intervals and significance."""
+    from whence.evaluate.report import FORMATS
+
     formats = ("text", "json", *FORMATS)
     if format not in formats:
         raise UnknownName("format", format, formats)
@@ -94,8 +92,10 @@ def evaluate(
         show(report)
 
 
-def show(report: Report) -> None:
+def show(report: whence.Report) -> None:
     """Best in bold, ties underlined, on a terminal; marks for both elsewhere."""
+    from whence.evaluate.tables import ARROWS, cell
+
     if not sys.stdout.isatty():
         print(report.table())
         return
@@ -145,6 +145,8 @@ def tune(
     """Find the method and options that explain a model best on a sample of your texts; no labels needed."""
     if format not in ("text", "json"):
         raise UnknownName("format", format, ("text", "json"))
+    from whence.evaluate.tune import tune as run_tune
+
     tuned = run_tune(
         whence.load(model, device=device, dtype=dtype),
         data,
@@ -186,6 +188,8 @@ def check(
     """Is a method sane on a model? Weight randomisation, conservation, determinism, agreement: a one-page verdict."""
     if format not in ("text", "json"):
         raise UnknownName("format", format, ("text", "json"))
+    from whence.evaluate.check import check as run_check
+
     options: dict[str, Any] = as_options(option or [])
     explainer = whence.load(model, device=device, dtype=dtype)
     verdict = run_check(explainer, method, data, limit=limit, seed=seed, columns=as_columns(column), **options)

@@ -6,19 +6,21 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import whence
-from whence import heads as head_masks
 from whence.cli.main import FORMATS, app, print_table
 from whence.errors import InputError, UnknownName, WhenceError
-from whence.heads.conllu import PARSERS, Sentence
-from whence.heads.mask import HeadMask
-from whence.heads.statistics import XI_POSITIONAL, XI_SYNTACTIC, HeadStatistics
+from whence.limits import XI_POSITIONAL, XI_SYNTACTIC
 from whence.render.heads import mask_figure
 from whence.table import Table
+
+if TYPE_CHECKING:
+    from whence.heads.conllu import Sentence
+    from whence.heads.mask import HeadMask
+    from whence.heads.statistics import HeadStatistics
 
 COLUMNS = ("layer", "head", "kind", "function", "share", "threshold")
 
@@ -50,6 +52,8 @@ def heads(
     device: Annotated[str | None, typer.Option(help="cpu, cuda, …")] = None,
 ) -> None:
     """Find a model's syntactic and positional heads and make the mask that mask-lrp uses."""
+    from whence import heads as head_masks
+
     if format not in FORMATS:
         raise UnknownName("format", format, FORMATS)
     sentences = read(files, parser, language)[:limit]
@@ -71,6 +75,9 @@ def heads(
 
 
 def read(files: Sequence[Path], parser: str | None, language: str) -> list[Sentence]:
+    from whence import heads as head_masks
+    from whence.heads.conllu import PARSERS
+
     if parser is None:
         return [s for file in files for s in head_masks.read_conllu(file)]
     if parser not in PARSERS:

@@ -14,12 +14,10 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 import whence
-from whence import zoo
 from whence.cli.pictures import SHOWN_AS, as_shown, check_format, draw_one, put
-from whence.doctor import versions
 from whence.errors import InputError, UnknownName, WhenceError
 from whence.table import Table
-from whence.tasks.base import ALIASES, TASKS
+from whence.version import versions
 
 app = typer.Typer(
     name="whence",
@@ -99,6 +97,8 @@ def explain(
     dtype: Annotated[str | None, typer.Option(help="float32, float64, bfloat16 or float16.")] = None,
 ) -> None:
     """Explain a text: which tokens speak for the prediction, which against it."""
+    from whence.tasks.base import ALIASES, TASKS
+
     check_format(format, SHOWN_AS)
     inputs = read_inputs(text, pair, question, context, answer)
     kind = "qa" if question is not None and task is None else task
@@ -220,6 +220,8 @@ def list_models(
 ) -> None:
     """List the embedded models, or export one."""
     if export is not None:
+        from whence import zoo
+
         name, directory = export
         print(f"{name} written to {zoo.export(name, directory)}")
         return

@@ -13,10 +13,8 @@ from typing import Annotated
 import typer
 
 import whence
-from whence import zoo
 from whence.cli.main import app
 from whence.errors import InputError, WhenceError
-from whence.explainer import Explainer
 
 
 @app.command("serve")
@@ -52,6 +50,8 @@ def serve(
     ] = False,
 ) -> None:
     """Serve a page, and a JSON interface, that explains what the models say. Ctrl-C ends it."""
+    from whence import zoo
+
     try:
         from whence.serve import Settings, create_app
         from whence.serve.run import leave, listen, server_of, url_of
@@ -74,7 +74,7 @@ def serve(
         # on a thread that ends: one that has computed and lives keeps helpers of its own, and with more of these than cores
         # torch's threads sleep between two operations instead of waiting awake
         with ThreadPoolExecutor(1) as loading:
-            models: dict[str, Explainer] = loading.submit(loaded, sources, device, dtype).result()
+            models: dict[str, whence.Explainer] = loading.submit(loaded, sources, device, dtype).result()
         secret = f"#token={settings.token}" if token == "auto" else ""
         print(
             f"whence: serving {', '.join(models)} at {url_of(sock)}/{secret} (Ctrl-C ends it)",
@@ -85,7 +85,7 @@ def serve(
     leave()
 
 
-def loaded(sources: Mapping[str, str], device: str | None, dtype: str | None) -> dict[str, Explainer]:
+def loaded(sources: Mapping[str, str], device: str | None, dtype: str | None) -> dict[str, whence.Explainer]:
     return {name: whence.load(source, device=device, dtype=dtype) for name, source in sources.items()}
 
 
@@ -95,6 +95,8 @@ def named(given: list[str]) -> dict[str, str]:
     >>> named(["sentiment", "mine=./models/a", "./models/b"])
     {'sentiment': 'sentiment', 'mine': './models/a', 'b': './models/b'}
     """
+    from whence import zoo
+
     found: dict[str, str] = {}
     for one in given:
         name, equals, source = one.partition("=")

@@ -8,8 +8,6 @@ Two actors that make the same shard write the same bytes.
 
 from __future__ import annotations
 
-import logging
-import os
 import threading
 import warnings
 from collections import Counter, deque
@@ -18,6 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
+from whence.cluster import Connection
 from whence.corpus.job import Finished, Job
 from whence.corpus.local import LIVES, as_error, as_message
 from whence.corpus.manifest import finished
@@ -64,39 +63,30 @@ class Wish:
     gpus: float | None  # of each, whole or a fraction
 
 
-class Cluster:
-    """The cluster at `address`; None: one that is made here, and taken down at the end of the block."""
+class Crew:
+    """The actors of a run, on a cluster that may still be on its way."""
 
-    def __init__(self, address: str | None, wish: Wish) -> None:
-        self.address, self.wish = address, wish
-        self._thread = ThreadPoolExecutor(1, "ray")
+    def __init__(self, connection: Connection, wish: Wish) -> None:
+        self.connection, self.wish = connection, wish
         self._team: Future[Team] | None = None
-        self._ours: Any = None  # Ray, where it was connected to here
 
-    def __enter__(self) -> Cluster:
+    def __enter__(self) -> Crew:
         return self
 
     def __exit__(self, *exc: object) -> None:
         if self._team is not None and self._team.exception() is None:
             self._team.result().stop()
-        if self._ours is not None:
-            self._ours.shutdown()
-        self._thread.shutdown()  # last: Linux ends the processes that a thread started together with the thread
 
     def start(self) -> Future[Team]:
-        """Connect and ask for the actors, and wait for nothing but the import of Ray, which would only come to stand beside the
-        caller's own work: Python runs one of the two at a time."""
+        """Ask for the actors as soon as the cluster is there, and wait for nothing."""
         if self._team is None:
-            self._team = self._thread.submit(self._start, import_ray())
+            self._team = self.connection.thread.submit(self._start, self.connection.begin())
         return self._team
 
-    def _start(self, ray: Any) -> Team:
-        if not ray.is_initialized():
-            connect(ray, self.address)
-            self._ours = ray
+    def _start(self, connected: Future[Any]) -> Team:
+        ray = connected.result()
         team, workers = Team(ray, self.wish), self.wish.workers
-        own = self._ours is not None and self.address is None
-        if workers is None or own:  # a cluster of our own does not grow: an actor without room would never come
+        if workers is None or self.connection.made_here:  # it does not grow: an actor without room would never come
             room = fitting(ray, self.wish.threads, self.wish.gpus)
         for _ in range(workers or room):
             team.add()
@@ -177,35 +167,6 @@ class Team:
     def stop(self) -> None:
         for actor in self.actors:
             self.ray.kill(actor)
-
-
-def import_ray() -> Any:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing phones home
-    try:
-        import ray
-        import ray.exceptions
-    except ImportError:
-        raise WhenceError("--engine ray needs Ray: pip install 'whence[ray]'.") from None
-    return ray
-
-
-def connect(ray: Any, address: str | None) -> None:
-    if address is None:
-        # Ray's workers give way to everybody else (nice 15); here they are all there is to do
-        os.environ.setdefault("RAY_worker_niceness", "0")
-        os.environ.setdefault("RAY_prestart_worker_first_driver", "0")  # processes for tasks, of which there are none
-    try:
-        ray.init(
-            address=address,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            include_dashboard=False if address is None else None,
-        )
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        raise WhenceError(
-            f"no Ray cluster answers at {address or 'this machine'!r}: {str(error).splitlines()[0]} "
-            "Start one with `ray start --head`, or leave --address out."
-        ) from error
 
 
 def fitting(ray: Any, cpus: float, gpus: float | None) -> int:

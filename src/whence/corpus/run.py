@@ -13,15 +13,17 @@ from typing import Any
 
 import torch
 
+from whence.cluster import Connection
 from whence.corpus import local, manifest
 from whence.corpus.job import SHARD_ROWS, Finished, Job, Profile, check
-from whence.corpus.on_ray import Cluster, Wish
+from whence.corpus.on_ray import Crew, Wish
 from whence.corpus.plan import from_anywhere, planned, settings_of
 from whence.corpus.rows import Advance
 from whence.corpus.worker import Worker
 from whence.data import Files, source_of
 from whence.errors import InputError, Truncated, UnknownName
-from whence.explainer import BATCH_TOKENS, Explainer
+from whence.explainer import Explainer
+from whence.limits import BATCH_TOKENS
 from whence.load import load as load_model
 from whence.progress import counting
 from whence.provenance import fingerprint, versions
@@ -78,7 +80,7 @@ def run(
     engine: str = "local",
     workers: int | None = None,
     threads: int | None = None,
-    address: str | None = None,
+    address: str | Connection | None = None,
     gpus: float | None = None,
     device: str | None = None,
     dtype: str | None = None,
@@ -99,8 +101,8 @@ def run(
     target, contrast, continuation, place: as for `Explainer.explain`, for every row; a column gives each row its own.
     shard_rows: rows of one file. Rows are sorted by length within a shard, so larger shards pad less.
     scores: "float32", "float16" or "float64" on disk.
-    engine: "local" (one worker per GPU, or one on the CPU; `workers` says otherwise) or "ray" (`address` of a cluster,
-        `workers` actors with `gpus` each, which may be a fraction).
+    engine: "local" (one worker per GPU, or one on the CPU; `workers` says otherwise) or "ray" (`address` of a cluster, or a
+        `whence.cluster.Connection` that has been begun; `workers` actors with `gpus` each, which may be a fraction).
     threads: CPU threads of each worker.
 
     >>> import tempfile, whence.corpus
@@ -120,10 +122,11 @@ def run(
         raise InputError("several workers load the model themselves: give its name or directory, not an Explainer.")
     team = threads or max(torch.get_num_threads() // len(on), 1)
     there = {**load, "device": device or ("cuda" if gpus else None)}  # how a worker loads
-    with Cluster(address, Wish(there, team, workers, gpus)) as cluster:
+    connection = address if isinstance(address, Connection) else Connection(address)
+    with connection, Crew(connection, Wish(there, team, workers, gpus)) as crew:
         # over what is there already it starts when it is asked to run: there may be nothing left to do
         if engine == "ray" and not Path(output).exists():
-            cluster.start()
+            crew.start()
         explainer = model if isinstance(model, Explainer) else load_model(**load, device=on[0] if alone else "cpu")
         source = source_of(data, split)
         job = Job(
@@ -158,7 +161,7 @@ def run(
 
         def made(missing: Sequence[int], advance: Advance) -> Generator[Finished, None, None]:
             if engine == "ray":
-                return cluster.run(job, missing, advance)
+                return crew.run(job, missing, advance)
             if alone:
                 return Worker(job, explainer).run(missing, advance)
             return local.run_processes(job, on, missing, advance)

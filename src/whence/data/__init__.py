@@ -1,5 +1,6 @@
 """Data as people have them: files, globs, directories, saved runs, `datasets`, lists; read in order, or any stretch of rows."""
 
+import whence.backends  # noqa: F401  (first: it imports torch at rest)
 from whence.data.columns import guess, guess_inputs, input_of
 from whence.data.files import SUFFIXES, Files, expand, stream
 from whence.data.runs import is_run, run_records

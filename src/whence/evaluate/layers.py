@@ -11,7 +11,8 @@ from whence.errors import NotSupported
 from whence.evaluate.candidates import Candidate
 from whence.evaluate.data import read
 from whence.evaluate.engine import Bench, Plan
-from whence.explainer import BATCH_TOKENS, Explainer
+from whence.explainer import Explainer
+from whence.limits import BATCH_TOKENS
 from whence.models import layers_of
 from whence.progress import counting
 from whence.registry import get_metric

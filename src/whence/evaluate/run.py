@@ -13,7 +13,8 @@ from whence.evaluate.data import Example, digest, read
 from whence.evaluate.engine import BASELINE, DRAWS, Bench, Plan, join
 from whence.evaluate.report import Report, report_of
 from whence.evaluate.store import Store
-from whence.explainer import BATCH_TOKENS, Explainer
+from whence.explainer import Explainer
+from whence.limits import BATCH_TOKENS
 from whence.progress import counting
 from whence.provenance import fingerprint
 from whence.registry import METRIC_NEEDS, Method, Metric, all_methods, all_metrics, get_metric

@@ -21,7 +21,8 @@ from whence.evaluate.data import Example, read
 from whence.evaluate.engine import Bench, Plan
 from whence.evaluate.recipe import Recipe
 from whence.evaluate.run import choose_metrics, usable
-from whence.explainer import BATCH_TOKENS, Explainer
+from whence.explainer import Explainer
+from whence.limits import BATCH_TOKENS
 from whence.models import layers_of
 from whence.progress import counting
 from whence.registry import get_method

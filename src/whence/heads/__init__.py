@@ -6,6 +6,7 @@
 3
 """
 
+import whence.backends  # noqa: F401  (first: it imports torch at rest)
 from whence.heads.conllu import Sentence, Word, parse_texts, read_conllu
 from whence.heads.mask import HeadMask, as_mask, corrupted_mask, load_mask, ones_mask, random_mask
 from whence.heads.statistics import HeadStatistics, head_statistics

@@ -16,6 +16,7 @@ from whence.errors import InputError, NotSupported
 from whence.heads.conllu import ROOT, Sentence
 from whence.heads.mask import HeadMask, grid
 from whence.inputs import Batch, Encoded, Encoder, collate, pack
+from whence.limits import XI_POSITIONAL, XI_SYNTACTIC
 from whence.models import (
     max_length,
     pad_id,
@@ -30,8 +31,6 @@ from whence.trace.attention import NAME, Attended, Shown, attention_tape
 from whence.trace.recorder import model_inputs
 
 RELATIONS = ("nsubj", "obj", "amod", "advmod")
-XI_SYNTACTIC = 0.1
-XI_POSITIONAL = 0.8
 MAX_PAIRS = 1 << 20  # (query, key) pairs of one batch: all layers' attention is held at once
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -1,5 +1,6 @@
 """encode: text, pair or ids → `Encoded` rows → padded batches by token budget."""
 
+import whence.backends  # noqa: F401  (first: it imports torch at rest)
 from whence.inputs.batching import Batch, Fetched, collate, pack, to_batch, to_device
 from whence.inputs.encode import Encoded, Encoder, Input, is_single, where
 

@@ -1,5 +1,6 @@
 """What whence knows of architectures: where the layers are, how long a text may be, which ids are special."""
 
+import whence.backends  # noqa: F401  (first: it imports torch at rest)
 from whence.models.facts import (
     first_position,
     is_causal,

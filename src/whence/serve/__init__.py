@@ -4,6 +4,7 @@ A request goes  gate (hosts, token, sizes) → app (routes) → schema (what may
 packs what waits into one call) → jobs (predict, explain, the hiding game) → Explainer.
 """
 
+import whence.backends  # noqa: F401  (first: it imports torch at rest)
 from whence.serve.app import create_app
 from whence.serve.settings import Settings
 

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from whence.errors import NotSupported
 from whence.evaluate.engine import DRAWS
-from whence.explainer import BATCH_TOKENS, Explainer
+from whence.explainer import Explainer
 from whence.explanation import Explanation
+from whence.limits import BATCH_TOKENS
 from whence.metrics import Answers, Case, Measured, Steps
 from whence.perturb import Game, Rows, score_rows
 from whence.registry import Metric, get_metric

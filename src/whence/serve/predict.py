@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whence.errors import InputError
-from whence.explainer import BATCH_TOKENS, Explainer
+from whence.explainer import Explainer
 from whence.inputs import Encoded
+from whence.limits import BATCH_TOKENS
 from whence.models import stand_in_ids
 from whence.perturb import Game, Text
 from whence.serve.jobs import Asked

@@ -1,5 +1,6 @@
 """A task says which scalar is explained, where it is read out, and what its targets are called."""
 
+import whence.backends  # noqa: F401  (first: it imports torch at rest)
 from whence.tasks.base import TASKS, Ask, Prediction, Target, Task, Term, task_of
 from whence.tasks.causal_lm import CausalLM
 from whence.tasks.classification import SequenceClassification

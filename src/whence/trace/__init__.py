@@ -1,5 +1,6 @@
 """trace: one forward and at most one backward per scalar of the unmodified model, recording only what is needed."""
 
+import whence.backends  # noqa: F401  (first: it imports torch at rest)
 from whence.trace.blocks import Block, Norm
 from whence.trace.gates import HeadParts
 from whence.trace.needs import NEEDS, check_needs

@@ -30,7 +30,7 @@ KEPT = frozenset([  # linear in all that is traced, or routes, or by AttnLRP's o
     "AccumulateGrad", "Gate", "Unary",  # a leaf; operations of ours, which ask for their rule themselves
 ])
 # fmt: on
-LINEAR = frozenset(["Addmm", "Div", "Sub"])  # in one operand, while nothing else is traced
+LINEAR = frozenset(["Addmm", "Rsub", "Sub"])  # in one operand, while nothing else is traced
 PRODUCTS = frozenset(["Bmm", "Mm", "Mul"])  # linear likewise; of two traced operands each gets half
 ATTENTION = "ScaledDotProduct"  # how the names of fused kernels begin
 NORM = "NativeLayerNorm"
@@ -59,8 +59,11 @@ def put_rules(outputs: Iterable[Tensor], run: Run) -> bool:
             if n not in seen:
                 seen.add(n)
                 waiting.append(n)
-    for rule, node in rules:
-        rule(node, run)
+    try:
+        for rule, node in rules:
+            rule(node, run)
+    except RuntimeError:  # hooks of the caller's keep what graphs save elsewhere, and there may be no second ones
+        return False
     return True
 
 
@@ -78,6 +81,8 @@ def rule_for(node: Any, name: str, traced: int, run: Run) -> Rule | None:
     """The rule of an operation that is not KEPT whatever it works on; None if there is none. traced: how many of its inputs are
     in the graph."""
     if traced == 1 and (name in LINEAR or name in PRODUCTS):
+        return keep
+    if name == "Div" and traced == 1 and node.next_functions[0][0] is not None:  # the numerator
         return keep
     if name in PRODUCTS and traced == 2:
         return halve

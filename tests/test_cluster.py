@@ -1,0 +1,85 @@
+"""A connection to Ray: begun on its own thread, waited for, and taken down before that thread ends."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from whence import cluster
+from whence.cluster import Connection
+from whence.errors import WhenceError
+
+
+class Ray:
+    """Stands in for the package."""
+
+    def __init__(self, error: Exception | None = None, initialized: bool = False) -> None:
+        self.error, self.initialized = error, initialized
+        self.started_by: threading.Thread | None = None
+        self.down = 0
+
+    def is_initialized(self) -> bool:
+        return self.initialized
+
+    def init(self, **options: Any) -> None:
+        time.sleep(0.1)
+        if self.error is not None:
+            raise self.error
+        self.started_by, self.initialized = threading.current_thread(), True
+
+    def shutdown(self) -> None:
+        assert self.started_by is not None
+        assert self.started_by.is_alive()  # Linux would have ended Ray's processes together with it
+        self.initialized = False
+        self.down += 1
+
+
+@pytest.fixture
+def ray(monkeypatch: pytest.MonkeyPatch) -> Ray:
+    made = Ray()
+    monkeypatch.setattr(cluster, "import_ray", lambda: made)
+    return made
+
+
+def test_a_cluster_of_our_own_is_taken_down_once_also_if_nobody_waited_for_it(ray: Ray) -> None:
+    with Connection() as connection, connection:  # as the command and the run that it starts do
+        connection.begin()
+    assert ray.down == 1
+    assert ray.started_by is not None
+    assert ray.started_by is not threading.main_thread()
+    assert not ray.started_by.is_alive()
+
+
+def test_it_is_begun_once(ray: Ray) -> None:
+    with Connection() as connection:
+        assert connection.begin() is connection.begin()
+        assert connection.begin().result() is ray
+        assert connection.made_here
+    with Connection("auto") as connection:
+        connection.begin().result()
+        assert not connection.made_here
+    assert ray.down == 2
+
+
+def test_one_that_stood_before_is_left_alone(ray: Ray) -> None:
+    ray.initialized = True
+    with Connection() as connection:
+        connection.begin().result()
+        assert not connection.made_here
+    assert ray.down == 0
+
+
+def test_nothing_is_started_that_was_not_begun(ray: Ray) -> None:
+    with Connection():
+        pass
+    assert ray.started_by is None
+
+
+def test_a_cluster_that_does_not_answer_is_told_to_who_asks(ray: Ray) -> None:
+    ray.error = ConnectionError("nobody\nthere")
+    with Connection("10.0.0.1:6379") as connection, pytest.raises(WhenceError, match=r"10\.0\.0\.1:6379.*: nobody"):
+        connection.begin().result()
+    assert ray.down == 0
