@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ class Ray:
         self.error, self.initialized = error, initialized
         self.started_by: threading.Thread | None = None
         self.down = 0
+        self.hired: list[Any] = []
 
     def is_initialized(self) -> bool:
         return self.initialized
@@ -29,6 +31,14 @@ class Ray:
         if self.error is not None:
             raise self.error
         self.started_by, self.initialized = threading.current_thread(), True
+
+    def remote(self, kind: type) -> Ray:
+        self.hired.append(kind.__name__)
+        return self
+
+    def options(self, **resources: Any) -> Any:
+        self.hired.append(resources)
+        return SimpleNamespace(remote=lambda: "an actor")
 
     def shutdown(self) -> None:
         assert self.started_by is not None
@@ -62,6 +72,18 @@ def test_it_is_begun_once(ray: Ray) -> None:
         connection.begin().result()
         assert not connection.made_here
     assert ray.down == 2
+
+
+def test_an_actor_is_hired_at_once_on_a_cluster_of_our_own_alone(ray: Ray) -> None:
+    with Connection() as connection:
+        connection.begin(hiring=True).result()
+        assert connection.first == "an actor"
+    assert ray.hired == ["Maker", {"max_concurrency": 2, "num_cpus": 0}]
+    for address, hiring in (("auto", True), (None, False)):  # what others have room for is theirs to say
+        with Connection(address) as connection:
+            connection.begin(hiring=hiring).result()
+            assert connection.first is None
+    assert len(ray.hired) == 2
 
 
 def test_one_that_stood_before_is_left_alone(ray: Ray) -> None:

@@ -24,6 +24,7 @@ from whence import zoo
 from whence.evaluate.data import read
 
 ROWS, TOKENS = 256, 128
+SMALL = (16, 64)  # rows, tokens: a batch that does not fill the device, where Python decides
 FAMILIES = {"gradient": 1.1, "attention gradient": 1.6, "activation": 1.6}
 OTHERS = {"transatt": 3.0, "attnlrp": 1.8, "alti": 2.0}
 DECODED, ONE_TRACE = 1.5, 6.0
@@ -39,6 +40,10 @@ BATCH_TOKENS = 131_072  # of an evaluation on a GPU
 
 def tables(settings: Settings, company: Company) -> Iterator[Table]:
     precisions = (settings.dtype,) if settings.dtype else DTYPES
+    # small batches first: Python decides there, and peers run in processes that have done nothing else
+    for rows, tokens in (SMALL, (ROWS, TOKENS)):
+        yield gradients_beside_peers(settings, company, rows, tokens)
+        yield relevance.beside_lxt(settings, company, rows, tokens)
     for precision in precisions:
         yield ratios(settings.with_dtype(precision))
     yield from kernels.distance_tables(settings, *((2, 16) if settings.quick else DISTANCES))
@@ -47,8 +52,6 @@ def tables(settings: Settings, company: Company) -> Iterator[Table]:
     yield evaluation(settings)
     for precision in precisions:
         yield path_throughput(settings.with_dtype(precision))
-    yield gradients_beside_peers(settings, company)
-    yield relevance.beside_lxt(settings, company, ROWS, TOKENS)
     yield from paths.tables(settings, company)
     yield from perturbation.tables(settings, company)
 
@@ -134,14 +137,14 @@ def path_throughput(settings: Settings) -> Table:
     return table
 
 
-def gradients_beside_peers(settings: Settings, company: Company) -> Table:
+def gradients_beside_peers(settings: Settings, company: Company, rows: int, tokens: int) -> Table:
     shape = shape_for(settings)
-    texts: Texts = random_rows(*((2, 16) if settings.quick else (ROWS, TOKENS)), shape.words)
+    texts: Texts = random_rows(*((2, 16) if settings.quick else (rows, tokens)), shape.words)
     model = bert(shape, settings.device, settings.precision)
     explainer = whence.load(model)
     jobs = single_pass.peer_jobs(settings, texts)
     own = {name: explaining(explainer, texts, name) for name in jobs}
     runs: Runs = {"floor": floor(model, texts), **own, **company.runs(jobs)}
     with multiplying(settings.precision):
-        found = measure(runs, settings, 5)
+        found = measure(runs, settings, 5 if rows == ROWS else 20)
     return against(found, f"Beside peers: {shape}, {size_of(texts)}, {settings.where()}", "floor")

@@ -51,7 +51,7 @@ def beside_lxt(settings: Settings, company: Company, rows: int = ROWS, tokens: i
     with multiplying(settings.precision):
         ours = explainer.explain(texts, "attnlrp", progress=False)
         table = against(
-            measure(runs, settings, 5),
+            measure(runs, settings, 5 if rows * tokens > 10_000 else 20),
             f"GPT-2, {shape}, {size_of(texts)}, {settings.where()}",
             "floor",
         )

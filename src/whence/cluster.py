@@ -1,13 +1,63 @@
-"""A Ray cluster, connected to on a thread of its own while the caller goes on: imports what it needs, loads a model, plans."""
+"""A Ray cluster, connected to on a thread of its own while the caller goes on: imports what it needs, loads a model, plans.
+
+Nothing heavy is imported here: a command begins with this, and an actor is up as soon as its process is.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
+import threading
+import warnings
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from whence.errors import WhenceError
+
+if TYPE_CHECKING:
+    from whence.corpus.job import Finished, Job
+    from whence.corpus.worker import Worker
+
+OVERLAP = 2  # shards that an actor has in hand: one on the model, one being tokenised or written; more would wait for it alone
+Told = tuple["Finished | None", tuple[str, int | None, str] | None]  # what became of a shard: made, or failed
+
+
+class Maker:
+    """An actor that makes shards. Errors come back as values: they are the run's to raise, not Ray's to retry."""
+
+    def __init__(self) -> None:
+        # Ray calls from threads of its own. OpenMP gives every thread that computes a team of its own, and once there are more
+        # of these than cores, teams sleep between two operations instead of waiting awake (docs/decisions on the corpus has figures).
+        self.computing = ThreadPoolExecutor(1, "model")
+        self.imported = self.computing.submit(import_module, "whence.corpus.worker")
+        self.worker: Worker | None = None
+        self.lock = threading.Lock()
+
+    def ready(self) -> None:
+        """Answers once the actor is there; what it needs may still be on its way."""
+
+    def make(self, job: Job, shard: int) -> Told:
+        self.imported.result()
+        from whence.corpus.local import as_message
+        from whence.corpus.manifest import finished
+        from whence.corpus.worker import Worker, load_explainer
+        from whence.errors import Truncated
+
+        warnings.simplefilter("ignore", Truncated)
+        try:
+            with self.lock:
+                if self.worker is None:
+                    loading = self.computing.submit(load_explainer, job.load, job.threads)
+                    self.worker = Worker.of(job, loading.result())
+            return finished(job, shard) or self.worker.one(shard, self.computing), None
+        except Exception as error:
+            return None, as_message(error)
+
+
+def hire(ray: Any, **resources: float) -> Any:
+    """Ask for an actor; it comes when there is room for it."""
+    return ray.remote(Maker).options(max_concurrency=OVERLAP, **resources).remote()
 
 
 class Connection:
@@ -20,6 +70,7 @@ class Connection:
         self.thread = ThreadPoolExecutor(1, "ray")
         self._ray: Future[Any] | None = None
         self._ours = False  # Ray was connected to here, not by the caller before
+        self.first: Any = None  # an actor that was hired before anybody said how many there are to be
 
     def __enter__(self) -> Connection:
         return self
@@ -35,17 +86,24 @@ class Connection:
         """Whether this is a cluster of our own, on this machine, that does not grow."""
         return self._ours and self.address is None
 
-    def begin(self) -> Future[Any]:
+    def begin(self, *, hiring: bool = False) -> Future[Any]:
         """Connect, and wait for nothing but the import of Ray, which would only come to stand beside the caller's own work: Python
-        runs one of the two at a time. What comes is the package `ray`, connected."""
+        runs one of the two at a time. What comes is the package `ray`, connected.
+
+        hiring: there will be at least one actor without a GPU; a cluster of our own can ask for it at once.
+        """
         if self._ray is None:
-            self._ray = self.thread.submit(self._connect, import_ray())
+            self._ray = self.thread.submit(self._connect, import_ray(), hiring)
         return self._ray
 
-    def _connect(self, ray: Any) -> Any:
+    def _connect(self, ray: Any, hiring: bool) -> Any:
         if not ray.is_initialized():
             connect(ray, self.address)
             self._ours = True
+        if hiring and self.made_here:
+            self.first = hire(
+                ray, num_cpus=0
+            )  # how many threads it will have is not known yet, and nobody else is here
         return ray
 
 

@@ -85,7 +85,7 @@ def corpus(
     columns = as_columns(column) | {k: v for k, v in (("text", text), ("pair", pair)) if v is not None}
     with Connection(address) as connection:
         if engine == "ray" and not output.exists():
-            connection.begin()  # while torch is imported
+            connection.begin(hiring=not gpus)  # while torch is imported
         import whence.corpus
 
         done = whence.corpus.run(

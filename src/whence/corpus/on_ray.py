@@ -8,56 +8,25 @@ Two actors that make the same shard write the same bytes.
 
 from __future__ import annotations
 
-import threading
-import warnings
 from collections import Counter, deque
-from collections.abc import Generator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Generator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from whence.cluster import Connection
+from whence.cluster import OVERLAP, Connection, Told, hire
 from whence.corpus.job import Finished, Job
-from whence.corpus.local import LIVES, as_error, as_message
-from whence.corpus.manifest import finished
+from whence.corpus.local import LIVES, as_error
 from whence.corpus.rows import Advance
-from whence.corpus.worker import Worker, load_explainer
-from whence.errors import Truncated, WhenceError
+from whence.errors import WhenceError
 
-OVERLAP = 2  # shards that an actor has in hand: one on the model, one being tokenised or written; more would wait for it alone
 NONE = -1  # in the place of a shard: the actor had none yet
-Told = tuple[Finished | None, tuple[str, int | None, str] | None]  # what became of a shard: made, or failed
-
-
-class Maker:
-    """An actor. Errors come back as values: they are the run's to raise, not Ray's to retry."""
-
-    def __init__(self, load: Mapping[str, Any], threads: int) -> None:
-        warnings.simplefilter("ignore", Truncated)
-        # Ray calls from threads of its own. OpenMP gives every thread that computes a team of its own, and once there are more
-        # of these than cores, teams sleep between two operations instead of waiting awake (docs/decisions on the corpus has figures).
-        self.computing = ThreadPoolExecutor(1, "model")
-        self.explainer = self.computing.submit(load_explainer, load, threads)
-        self.worker: Worker | None = None
-        self.lock = threading.Lock()
-
-    def ready(self) -> None:
-        """Answers once the actor is there; its model may still be on its way."""
-
-    def make(self, job: Job, shard: int) -> Told:
-        try:
-            with self.lock:
-                self.worker = self.worker or Worker.of(job, self.explainer.result())
-            return finished(job, shard) or self.worker.one(shard, self.computing), None
-        except Exception as error:
-            return None, as_message(error)
 
 
 @dataclass(frozen=True)
 class Wish:
     """What every actor is to be."""
 
-    load: Mapping[str, Any]  # arguments of whence.load
     threads: int
     workers: int | None  # None: as many as there is room for
     gpus: float | None  # of each, whole or a fraction
@@ -86,9 +55,11 @@ class Crew:
     def _start(self, connected: Future[Any]) -> Team:
         ray = connected.result()
         team, workers = Team(ray, self.wish), self.wish.workers
+        if self.connection.first is not None:
+            team.welcome(self.connection.first)
         if workers is None or self.connection.made_here:  # it does not grow: an actor without room would never come
             room = fitting(ray, self.wish.threads, self.wish.gpus)
-        for _ in range(workers or room):
+        for _ in range((workers or room) - len(team.actors)):
             team.add()
         return team
 
@@ -120,10 +91,12 @@ class Team:
     deaths: Counter[int] = field(default_factory=Counter)
 
     def add(self) -> None:
-        """Ask for an actor; it gets shards when it is there."""
-        cpus = {"num_gpus": self.wish.gpus} if self.wish.gpus else {"num_cpus": self.wish.threads}
-        made = self.ray.remote(Maker).options(max_concurrency=OVERLAP, **cpus)
-        actor = made.remote(self.wish.load, self.wish.threads)
+        """Ask for an actor."""
+        own = {"num_gpus": self.wish.gpus} if self.wish.gpus else {"num_cpus": self.wish.threads}
+        self.welcome(hire(self.ray, **own))
+
+    def welcome(self, actor: Any) -> None:
+        """It gets shards when it is there."""
         self.actors.append(actor)
         self.has[actor.ready.remote()] = actor, None
 

@@ -123,7 +123,7 @@ def run(
     team = threads or max(torch.get_num_threads() // len(on), 1)
     there = {**load, "device": device or ("cuda" if gpus else None)}  # how a worker loads
     connection = address if isinstance(address, Connection) else Connection(address)
-    with connection, Crew(connection, Wish(there, team, workers, gpus)) as crew:
+    with connection, Crew(connection, Wish(team, workers, gpus)) as crew:
         # over what is there already it starts when it is asked to run: there may be nothing left to do
         if engine == "ray" and not Path(output).exists():
             crew.start()
