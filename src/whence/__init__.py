@@ -88,8 +88,9 @@ class _Package(ModuleType):
 
 def _fetch() -> None:
     """Import everything public."""
-    import_module(f"{__name__}.backends")
+    backends = import_module(f"{__name__}.backends")
     found = {name: getattr(import_module(f"{__name__}.{m}"), name) for m, names in _DEFINED.items() for name in names}
+    backends.settle()
     sys.modules[__name__].__dict__.update(found)
 
 

@@ -5,9 +5,11 @@
 'run'
 """
 
-import whence.backends  # noqa: F401  (first: it imports torch at rest)
+import whence.backends  # first: it imports torch at rest
 from whence.corpus.run import Summary, run
 from whence.corpus.saved import Explanations, Saved
 from whence.corpus.saved import open_run as open
+
+whence.backends.settle()
 
 __all__ = ["Explanations", "Saved", "Summary", "open", "run"]
