@@ -101,9 +101,8 @@ class Connection:
             connect(ray, self.address)
             self._ours = True
         if hiring and self.made_here:
-            self.first = hire(
-                ray, num_cpus=0
-            )  # how many threads it will have is not known yet, and nobody else is here
+            # how many threads it will have is not known yet, and nobody else is here
+            self.first = hire(ray, num_cpus=0)
         return ray
 
 

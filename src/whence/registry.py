@@ -206,15 +206,11 @@ def _load_own() -> None:
 
 @cache
 def _load_plugins() -> None:
-    """The same for third parties'."""
+    """The same for third parties', after ours."""
+    _load_own()
     for group in GROUPS:
         for entry in metadata.entry_points(group=group):
             entry.load()
-
-
-def _load_all() -> None:
-    _load_own()
-    _load_plugins()
 
 
 def get_method(name: str) -> Method:
@@ -231,7 +227,7 @@ def get_method(name: str) -> Method:
 
 def all_methods() -> list[Method]:
     """Every method, plug-ins included, in the order of registration."""
-    _load_all()
+    _load_plugins()
     return list(_METHODS.values())
 
 
@@ -387,7 +383,7 @@ def get_metric(title: str) -> Metric:
 
 def all_metrics() -> list[Metric]:
     """Every metric under its first preset, plug-ins included, in the order of registration."""
-    _load_all()
+    _load_plugins()
     return list(_METRICS.values())
 
 
