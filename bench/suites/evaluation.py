@@ -23,7 +23,7 @@ from whence.evaluate.data import read
 from whence.evaluate.engine import Bench, Plan
 from whence.evaluate.perturbed import Perturber
 from whence.inputs import Batch
-from whence.models import first_token_only
+from whence.models import Lent, first_token_only
 from whence.perturb.scheduler import Runner
 from whence.progress import Counter
 from whence.registry import get_metric
@@ -68,7 +68,7 @@ def engine_table(settings: Settings) -> Table:
                 explainer.model(**model_inputs(explainer.model, batch)).logits.cpu()
 
     def bare_and_cut() -> None:
-        with first_token_only(explainer.model, list(explainer.model.modules())):
+        with first_token_only(explainer.model, Lent.of(explainer.model)):
             bare()
 
     runs: Runs = {

@@ -212,7 +212,7 @@ class Explainer:
         single = is_single(inputs)
         items = [inputs] if single else inputs
         asked = {"target": target, "contrast": contrast, "continuation": continuation, "place": place}
-        asks = [self._task.ask(**one) for one in per_input(asked, len(items), single)]
+        asks = per_input(self._task.ask, asked, len(items), single)
         rows = self.rows(items, asks, on_long, batch_tokens)
         found = self.attribute(rows, asks, plan, batch_tokens=batch_tokens, progress=progress)
 
@@ -366,14 +366,16 @@ class Explainer:
         return max(ATTENTION_BYTES, int(ATTENTION_SHARE * (free or 0))) // per_pair
 
 
-def per_input(asked: Mapping[str, Any], count: int, single: bool) -> list[dict[str, Any]]:
+def per_input(ask: Callable[..., Ask], asked: Mapping[str, Any], count: int, single: bool) -> list[Ask]:
     """What is asked of each input: a list holds one for each, anything else goes for all of them."""
-    for name, value in asked.items():
-        if isinstance(value, list):
-            if single:
-                raise InputError(
-                    f"a list of {name}s goes with a list of inputs; for one input give one {name}, or target='all'."
-                )
-            if len(value) != count:
-                raise InputError(f"{len(value)} {name}s for {count} inputs; give one each.")
-    return [{k: v[i] if isinstance(v, list) else v for k, v in asked.items()} for i in range(count)]
+    lists = {name: value for name, value in asked.items() if isinstance(value, list)}
+    for name, value in lists.items():
+        if single:
+            raise InputError(
+                f"a list of {name}s goes with a list of inputs; for one input give one {name}, or target='all'."
+            )
+        if len(value) != count:
+            raise InputError(f"{len(value)} {name}s for {count} inputs; give one each.")
+    if not lists:
+        return [ask(**asked)] * count
+    return [ask(**{**asked, **{name: value[i] for name, value in lists.items()}}) for i in range(count)]

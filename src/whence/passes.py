@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -55,7 +56,7 @@ class ForwardPass:
             return torch.promote_types(own, torch.float32)
         return None
 
-    @property
+    @cached_property
     def needs(self) -> frozenset[str]:
         return frozenset[str]().union(*(m.needs(o) for m, o in self.plan.values()))
 

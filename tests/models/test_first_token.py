@@ -12,7 +12,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 import whence
 from tests import architectures
-from whence.models import first_token_only, layers_of, reads_first_token, untouched
+from whence.models import Lent, first_token_only, layers_of, reads_first_token, untouched
 
 POST_NORM = {"bert", "roberta", "xlm-roberta", "distilbert", "electra"}
 
@@ -64,9 +64,9 @@ def test_the_logits_are_the_same(architecture: str) -> None:
     model = own_model(architecture).double()
     ids = torch.randint(5, len(architectures.VOCABULARY), (3, 9), generator=torch.Generator().manual_seed(1))
     mask = (torch.arange(9) < torch.tensor([9, 4, 1])[:, None]).long()
-    with untouched(model), torch.no_grad():
+    with untouched(model) as lent, torch.no_grad():
         whole = model(input_ids=ids, attention_mask=mask).logits
-        with first_token_only(model, list(model.modules())):
+        with first_token_only(model, lent):
             first = model(input_ids=ids, attention_mask=mask).logits
         after = model(input_ids=ids, attention_mask=mask).logits
     assert torch.allclose(first, whole, rtol=0, atol=1e-12)
@@ -149,6 +149,6 @@ def test_transformers_own_hooks_are_nobody_s() -> None:
 
 def test_hooks_are_gone_after_an_error() -> None:
     model = own_model()
-    with pytest.raises(KeyboardInterrupt), first_token_only(model, list(model.modules())):
+    with pytest.raises(KeyboardInterrupt), first_token_only(model, Lent.of(model)):
         raise KeyboardInterrupt
     assert not any(m._forward_pre_hooks or m._forward_hooks for m in model.modules())

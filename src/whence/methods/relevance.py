@@ -45,7 +45,7 @@ def started_with(trace: Trace, rules: str) -> Tensor:
     backwards carry coefficients. (b,)"""
     if rule_set(rules).carries == "coefficient":
         return trace.y
-    return trace.scalar.weight.sum(-1).to(trace.y.dtype) * ~trace.scalar.contrastive
+    return trace.scalar.weight.sum(-1).to(trace.y.dtype) * (1 - trace.scalar.contrastive)
 
 
 def with_kept(trace: Trace, rules: str) -> Attribution:

@@ -11,9 +11,8 @@ out the same when these positions are cut.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from operator import itemgetter
 from typing import Any
 
 import torch
@@ -24,15 +23,10 @@ from whence.errors import WhenceError
 from whence.models.facts import vocab_size
 from whence.models.layers import layers_of
 from whence.models.specs import SPECS, part
-from whence.models.untouched import dicts_of, untouched
+from whence.models.untouched import Lent, untouched
 
 CLOSE = {torch.float64: 1e-9, torch.float32: 1e-4}  # of the largest logit; products of other shapes round differently
 CLOSE_HALF = 5e-2
-
-CALLED = itemgetter("_forward_hooks", "_forward_pre_hooks")  # where torch keeps the hooks themselves
-COLLECTING = (
-    "transformers.utils.output_capturing"  # the module that defines transformers' hooks; elsewhere, all are the owner's
-)
 
 # of the last layer: its output projection, and the norm on the sum with its residual
 Parts = tuple[nn.Module, nn.Module]
@@ -41,10 +35,11 @@ _READS: weakref.WeakKeyDictionary[nn.Module, Parts | None] = weakref.WeakKeyDict
 
 
 @contextmanager
-def first_token_only(model: PreTrainedModel, modules: Sequence[nn.Module]) -> Iterator[None]:
+def first_token_only(model: PreTrainedModel, lent: Lent) -> Iterator[None]:
     """Within the block the last layer is run at the first token alone, where the model reads nothing else; otherwise, and for
-    a model that carries hooks of its owner, nothing is different. Call it on a model that is lent (`untouched`), with its modules."""
-    parts = None if hooked(modules) else cut_at(model)
+    a model that carries hooks of its owner, who would see rows missing, nothing is different. Call it on a model that is lent
+    (`untouched`), before hooks of whence's own are there."""
+    parts = None if lent.hooked else cut_at(model)
     if parts is None:
         yield
         return
@@ -136,10 +131,3 @@ def removed_after(handle: Any) -> Iterator[None]:
         yield
     finally:
         remove()
-
-
-def hooked(modules: Sequence[nn.Module]) -> bool:
-    """Whether anybody listens to a module of the model, and would see rows missing. transformers' own hooks, which stay on a
-    model that was once asked for its states, hand what they see to the caller of that forward, and here that is whence."""
-    tables = filter(None, dicts_of(modules, CALLED))
-    return any(getattr(hook, "__module__", None) != COLLECTING for table in tables for hook in table.values())

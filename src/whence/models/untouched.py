@@ -6,6 +6,8 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import Any
@@ -19,13 +21,16 @@ from whence.models.layers import modules_of
 _LOCKS: weakref.WeakKeyDictionary[nn.Module, threading.RLock] = weakref.WeakKeyDictionary()
 _GUARD = threading.Lock()
 
-# a module's dicts in which torch keeps hooks, and what it knows about each
+# a module's dicts in which torch keeps hooks, and what it knows about each (True)
 HOOKS = itemgetter(
     "_forward_hooks",
     "_forward_hooks_with_kwargs",
     "_forward_hooks_always_called",
     "_forward_pre_hooks",
     "_forward_pre_hooks_with_kwargs",
+)
+COLLECTING = (
+    "transformers.utils.output_capturing"  # the module that defines transformers' hooks; all others are the owner's
 )
 CAPTURING = "_output_capturing_hooks_installed"  # transformers' mark that it hooked a model to collect outputs
 
@@ -36,67 +41,75 @@ def lock_of(model: nn.Module) -> threading.RLock:
         return _LOCKS.setdefault(model, threading.RLock())
 
 
-def configs_of(modules: Sequence[nn.Module]) -> list[Any]:
-    """Every distinct config object that a module looks at."""
-    configs = (
-        m.__dict__.get("config") for m in modules
-    )  # a plain attribute; nn.Module's own look-up is slow where it is absent
-    return list({id(c): c for c in configs if c is not None}.values())
+@dataclass(frozen=True)
+class Lent:
+    """A model's parts, found by one walk: there are thousands, every call looks at them, and a GPU waits meanwhile."""
+
+    modules: Sequence[nn.Module]  # as `modules_of`
+    parameters: Sequence[nn.Parameter]  # module by module: tied ones as often as they are held
+    training: Sequence[nn.Module]  # those in training mode
+    configs: Sequence[Any]  # every distinct config that a module looks at
+    hooks: Sequence[dict[int, Any]]  # the dicts of `HOOKS`, nearly all of them empty
+
+    @classmethod
+    def of(cls, model: nn.Module) -> Lent:
+        modules = modules_of(model)
+        parameters: list[nn.Parameter | None] = []
+        training, configs = [], {}
+        for module in modules:
+            own = module.__dict__  # nn.Module's own look-up is slow where an attribute is absent
+            if own["_parameters"]:
+                parameters += own["_parameters"].values()
+            if own["training"]:
+                training.append(module)
+            if "config" in own:
+                configs[id(own["config"])] = own["config"]
+        hooks = chain.from_iterable(map(HOOKS, map(attrgetter("__dict__"), modules)))
+        there = [p for p in parameters if p is not None]
+        return cls(modules, there, training, [c for c in configs.values() if c is not None], list(hooks))
+
+    @cached_property
+    def hooked(self) -> bool:
+        """Whether anybody listens to a module. transformers' own hooks, which stay on a model that was once asked for its states,
+        hand what they see to the caller of that forward, and here that is whence."""
+        found = (hook for table in filter(None, self.hooks) for hook in table.values() if hook is not True)
+        return any(getattr(hook, "__module__", None) != COLLECTING for hook in found)
 
 
 @contextmanager
-def untouched(
-    model: PreTrainedModel, *, attention: str | None = None, pad_id: int | None = None
-) -> Iterator[Sequence[nn.Module]]:
+def untouched(model: PreTrainedModel, *, attention: str | None = None, pad_id: int | None = None) -> Iterator[Lent]:
     """The model in evaluation mode with frozen parameters, and on request another attention function or padding id.
 
     On leaving, also by an exception, training flags, requires_grad, the attention implementation, the config's padding
     id and all forward hooks are what they were. Parameters' `.grad` are never written (gradients are asked for by
-    `torch.autograd.grad`), and the caller's grad or inference mode does not matter. Gives all of the model's modules.
+    `torch.autograd.grad`), and the caller's grad or inference mode does not matter. Gives the model's parts.
     """
     with lock_of(model):
-        modules = modules_of(model)
-        configs, trainable = configs_of(modules), trainable_of(modules)
-        put_back = remember(model, modules, configs, trainable)
+        lent = Lent.of(model)
+        trainable = [p for p in lent.parameters if p.requires_grad]
+        put_back = remember(model, lent, trainable)
         try:
-            for module in modules:
-                if module.training:  # setting an attribute of a module is slow
-                    module.training = False
+            for module in lent.training:
+                module.training = False
             for parameter in trainable:
                 parameter.requires_grad_(False)
             if attention is not None:
-                for config in configs:
+                for config in lent.configs:
                     config._attn_implementation_internal = attention
             if pad_id is not None:
                 model.config.get_text_config().pad_token_id = pad_id
             with torch.inference_mode(False), torch.enable_grad():
-                yield modules
+                yield lent
         finally:
             to_the_end(put_back)
 
 
-def dicts_of(modules: Sequence[nn.Module], which: itemgetter[Any]) -> Iterator[dict[int, Any]]:
-    """The dicts of every module that `which` takes. They are a thousand, nearly all of them empty, and every call looks at them:
-    no loop in Python goes over them all."""
-    return chain.from_iterable(map(which, map(attrgetter("__dict__"), modules)))
-
-
-def trainable_of(modules: Sequence[nn.Module]) -> list[nn.Parameter]:
-    """Every parameter that asks for gradients."""
-    own = [p for m in modules for p in m._parameters.values() if p is not None and p.requires_grad]
-    return list(dict.fromkeys(own))  # tied weights once
-
-
-def remember(
-    model: PreTrainedModel, modules: Sequence[nn.Module], configs: Sequence[Any], trainable: Sequence[nn.Parameter]
-) -> Callable[[], None]:
+def remember(model: PreTrainedModel, lent: Lent, trainable: Sequence[nn.Parameter]) -> Callable[[], None]:
     """What puts everything back that whence may change of a model."""
-    training = [m for m in modules if m.training]
-    hooks = list(dicts_of(modules, HOOKS))
-    hooked = {id(there): set(there) for there in filter(None, hooks)}
+    hooked = {id(there): set(there) for there in filter(None, lent.hooks)}
     owners = [owner.__dict__ for owner in (model, model.base_model)]
     capturing = [CAPTURING in own for own in owners]
-    implementations = [(c, c._attn_implementation_internal) for c in configs]
+    implementations = [(c, c._attn_implementation_internal) for c in lent.configs]
     text_config = model.config.get_text_config()
     padding = text_config.pad_token_id
 
@@ -106,9 +119,9 @@ def remember(
             config._attn_implementation_internal = implementation
         for parameter in trainable:
             parameter.requires_grad_(True)
-        for module in training:
+        for module in lent.training:
             module.training = True
-        for there in filter(None, hooks):
+        for there in filter(None, lent.hooks):
             for key in set(there) - hooked.get(id(there), set()):
                 del there[key]
         for own, there_before in zip(owners, capturing, strict=True):

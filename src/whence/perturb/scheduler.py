@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from whence.engine import Engine
 from whence.errors import InputError, ModelError
 from whence.inputs import Batch, Encoded, Fetched, pack, to_batch, to_device
-from whence.models import first_token_only, is_causal, modules_of, pad_id, untouched
+from whence.models import first_token_only, is_causal, pad_id, untouched
 from whence.perturb.rows import Ints, Rows
 from whence.progress import Counter, counting
 from whence.tasks import Scalar, Term
@@ -77,13 +77,13 @@ def score_rows(
     lengths = rows.lengths[requests.distinct].tolist()
     spans = [range(n) for n in lengths]
     waiting: deque[Pending] = deque()
-    check_weights(engine.model, modules_of(engine.model))
     with (
         counting(label, len(rows), progress) as counter,
-        untouched(engine.model, attention=unasked(engine.model, engine.device), pad_id=padding) as modules,
-        first_token_only(engine.model, modules),
+        untouched(engine.model, attention=unasked(engine.model, engine.device), pad_id=padding) as lent,
+        first_token_only(engine.model, lent),
         torch.no_grad(),
     ):
+        check_weights(engine.model, lent.parameters)
 
         def read_back() -> None:
             done = waiting.popleft()

@@ -72,10 +72,11 @@ class SequenceClassification:
         if type(self).targets is not own.targets or type(self)._target is not own._target:
             return None  # a task built on this one that explains something else
         first = asks[0]
-        if first.many or first.contrast is not None or any(ask != first for ask in asks):
+        if first.many or first.contrast is not None or any(ask is not first and ask != first for ask in asks):
             return None
-        index = (first.target or 0,)
-        scalar = Scalar.stack([Term((0,), index, (self._readout(row),)) for row in rows], logits.device)
+        readouts = list(map(self._readout, rows))
+        term = {at: Term((0,), (first.target or 0,), (at,)) for at in set(readouts)}
+        scalar = Scalar.stack([term[at] for at in readouts], logits.device)
         if first.target is not None:
             return scalar
         predicted = logits.detach().argmax(-1)  # (b, 1)

@@ -17,23 +17,26 @@ from whence.tasks.base import Term
 
 @dataclass(frozen=True)
 class Scalar:
-    """Terms of a batch, padded to the same number of places m; a padded place weighs 0."""
+    """Terms of a batch, padded to the same number of places m; a padded place weighs 0. All tensors hold whole numbers."""
 
     place: Tensor  # (b, m)
     index: Tensor  # (b, m)
     against: Tensor  # (b, m) what is subtracted at each place
     readout: Tensor  # (b, m) token positions
     weight: Tensor  # (b, m) 1, or 0 for padding
-    contrastive: Tensor  # (b,) bool: is anything subtracted?
-    logarithmic: Tensor  # (b,) bool: log-probabilities are summed, not logits
-    any_contrast: bool  # known without asking the device
+    contrastive: Tensor  # (b,) 1 where anything is subtracted
+    logarithmic: Tensor  # (b,) 1 where log-probabilities are summed, not logits
+    any_contrast: bool  # known without asking the device, as are the next two
     any_logarithm: bool
+    any_padding: bool
 
     @classmethod
     def stack(cls, terms: Sequence[Term], device: torch.device) -> Scalar:
         """One row per term. Rows of a batch have few different terms, and each is looked at once."""
-        number = {term: k for k, term in enumerate(dict.fromkeys(terms))}
-        width = max(len(t.places) for t in number)
+        number: dict[Term, int] = {}
+        numbers = [number.setdefault(term, len(number)) for term in terms]  # of each row's term
+        widths = [len(t.places) for t in number]
+        width = max(widths)
         contrastive = [t.contrasts is not None for t in number]
         logarithmic = [t.of == "log-probability" for t in number]
 
@@ -52,18 +55,19 @@ class Scalar:
             ],
             np.int64,
         )  # (7, terms, m)
-        numbers = to_device(table.take([number[t] for t in terms], axis=1), device)  # (7, b, m), one copy
-        place, index, against, readout, weight, subtracted, logs = numbers.unbind()  # each (b, m)
+        there = to_device(table.take(numbers, axis=1), device)  # (7, b, m), one copy
+        place, index, against, readout, weight, subtracted, logs = there.unbind()  # each (b, m)
         return cls(
             place=place,
             index=index,
             against=against,
             readout=readout,
-            weight=weight.double(),
-            contrastive=subtracted[:, 0].bool(),
-            logarithmic=logs[:, 0].bool(),
+            weight=weight,
+            contrastive=subtracted[:, 0],
+            logarithmic=logs[:, 0],
             any_contrast=any(contrastive),
             any_logarithm=any(logarithmic),
+            any_padding=min(widths) < width,
         )
 
     def take(self, rows: Tensor) -> Scalar:
@@ -78,6 +82,7 @@ class Scalar:
             logarithmic=self.logarithmic[rows],
             any_contrast=self.any_contrast,
             any_logarithm=self.any_logarithm,
+            any_padding=self.any_padding,
         )
 
     def chosen(self, values: Tensor) -> Tensor:
@@ -96,7 +101,7 @@ class Scalar:
         if log_probabilities is None:
             raise NotSupported("this model answers with numbers, not with probabilities.")
         log_p = self._difference(log_probabilities)
-        return torch.where(self.logarithmic, log_p, y.to(log_p.dtype))
+        return torch.where(self.logarithmic.bool(), log_p, y.to(log_p.dtype))
 
     def _difference(self, values: Tensor) -> Tensor:
         chosen = self.chosen(values)
@@ -115,9 +120,10 @@ class Scalar:
         if not self.any_contrast:
             return plain
         difference = (self.chosen(logits) - self._pick(logits, self.against)).to(plain.dtype)
-        return torch.where(self.contrastive, F.logsigmoid(difference), plain)
+        return torch.where(self.contrastive.bool(), F.logsigmoid(difference), plain)
 
     def _pick(self, values: Tensor, index: Tensor) -> Tensor:
-        rows = torch.arange(len(values), device=values.device)[:, None]
-        picked = values[rows, self.place, index]  # (b, m)
-        return (picked * self.weight.to(values.dtype)).sum(-1)
+        places, options = values.shape[1:]
+        at = index if places == 1 else self.place * options + index
+        picked = values.flatten(1).gather(1, at)  # (b, m)
+        return (picked * self.weight if self.any_padding else picked).sum(-1)

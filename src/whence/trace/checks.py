@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from operator import attrgetter
 
 import torch
 from torch import Tensor, nn
@@ -27,13 +28,12 @@ def was_checked(model: nn.Module) -> bool:
     return model in _CHECKED
 
 
-def check_weights(model: nn.Module, modules: Sequence[nn.Module]) -> None:
+def check_weights(model: nn.Module, parameters: Sequence[nn.Parameter]) -> None:
     """Refuse NaN or infinite weights by name: fast attention kernels can turn them into finite, wrong logits.
 
-    Looks again only after a weight was written to.
+    Looks again only after a weight was written to. parameters: the model's.
     """
-    own = (p for module in modules for p in module._parameters.values() if p is not None)
-    stamp = hash(tuple((p.data_ptr(), p._version) for p in own))
+    stamp = hash((*map(Tensor.data_ptr, parameters), *map(attrgetter("_version"), parameters)))
     if _CHECKED.get(model) == stamp:
         return
     with torch.no_grad():

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from whence.errors import NotSupported
 from whence.inputs import Batch
-from whence.models import first_token_only, reads_forward, untouched, uses_attention_interface
+from whence.models import Lent, first_token_only, reads_forward, untouched, uses_attention_interface
 from whence.models.lm_head import LMHead
 from whence.tasks import Scalar, Task
 from whence.trace.attention import NAME, Attended, Shown, asked_for_mask, attention_tape, hides_nothing, unasked
@@ -37,10 +37,10 @@ _NOT_ON_GRAPH: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # models with ope
 class Recording:
     """One forward pass of a batch, still in the graph; `toward` adds the backward for a target."""
 
+    task: Task
     batch: Batch
     needs: frozenset[str]
     logits: Tensor  # (b, places, options), in the graph
-    log_probabilities: Tensor | None  # (b, places, options), in the graph
     layers: Sequence[Attended | Shown]  # the attention of every layer
     hidden: list[Tensor]
     embeddings: list[Tensor]
@@ -78,6 +78,12 @@ class Recording:
             return pairs.tril()
         return pairs if self.batch.padded else None
 
+    @cached_property
+    def log_probabilities(self) -> Tensor | None:
+        """(b, places, options), in the graph; made when first asked for."""
+        logits = self.logits
+        return self.task.log_probabilities(logits.to(torch.promote_types(logits.dtype, torch.float32)))
+
     @property
     def finite(self) -> Tensor:
         """Whether all logits are numbers, on the device."""
@@ -90,17 +96,23 @@ class Recording:
     def y(self, scalar: Scalar) -> Tensor:
         """What is explained, in the graph: (b,). Every backward of a scalar starts here."""
         if self._start is None or self._start[0] is not scalar:
-            self._start = scalar, scalar.y(self.logits, self.log_probabilities)
+            logs = self.log_probabilities if scalar.any_logarithm else None
+            self._start = scalar, scalar.y(self.logits, logs)
         return self._start[1]
 
     def log_probability(self, scalar: Scalar) -> Tensor | None:
         """log p of what is explained, in the graph: (b,)."""
         return scalar.log_probability(self.logits, self.log_probabilities)
 
+    def probability(self, scalar: Scalar) -> Tensor | None:
+        """p of what is explained: (b,)."""
+        log_probability = self.log_probability(scalar)
+        return None if log_probability is None else log_probability.detach().exp()
+
     def toward(self, scalar: Scalar, *, last: bool = True) -> Trace:
         """The trace that explains each row's own scalar. `last` frees the graph: no further scalar follows."""
         recorded: dict[str, Tensors] = {}
-        y, log_probability = self.y(scalar), self.log_probability(scalar)
+        y = self.y(scalar)
         inputs = self._inputs_of_logit()
         more = self._inputs_of_log_probability()
         maps: dict[str, Tensors] = {}
@@ -114,6 +126,7 @@ class Recording:
                 make = [partial(layer.gradient, g) for layer, g in zip(layers, found, strict=True)]
                 maps["attention.grad"] = self.maps(make, future=True)
         if more:
+            log_probability = self.log_probability(scalar)
             if log_probability is None:
                 raise NotSupported(
                     "this model answers with a number, not with probabilities: use of='logit' with gradient, or a method "
@@ -131,7 +144,7 @@ class Recording:
             batch=self.batch,
             scalar=scalar,
             y=y.detach(),
-            probability=None if log_probability is None else log_probability.detach().exp(),
+            chance=partial(self.probability, scalar),
             recorded={**neutral_padding(recorded, self.batch), **maps},
             layer_blocks=self.blocks,
             lm_heads=self.lm_heads,
@@ -239,15 +252,15 @@ def record(
     through_interface = uses_attention_interface(model)
     seen = NAME if through_interface else "eager"
     implementation = seen if wants_attention else unasked(model, batch.input_ids.device)
-    with untouched(model, attention=implementation, pad_id=batch.pad_id) as modules:
+    with untouched(model, attention=implementation, pad_id=batch.pad_id) as lent:
         # a GPU that has seen these weights gets its work first
         late = batch.input_ids.is_cuda and was_checked(model)
         if not late:
-            check_weights(model, modules)
+            check_weights(model, lent.parameters)
         run = partial(
             forward,
             model,
-            modules,
+            lent,
             task,
             batch,
             needs,
@@ -266,15 +279,17 @@ def record(
             _NOT_ON_GRAPH.add(model)
             recording = run(on_graph=False)
             assert recording is not None
-        if late:
-            check_weights(model, modules)
         recording.lm_heads = lm_heads
-        yield recording
+        try:
+            yield recording
+        finally:  # of two errors the one about the weights is the cause
+            if late:
+                check_weights(model, lent.parameters)
 
 
 def forward(
     model: PreTrainedModel,
-    modules: Sequence[nn.Module],
+    lent: Lent,
     task: Task,
     batch: Batch,
     needs: frozenset[str],
@@ -291,20 +306,20 @@ def forward(
     """on_graph: the rules are put onto the graph afterwards; None if they do not cover it."""
     embeddings: list[Tensor] = []
     hidden: list[Tensor] = []
-    inputs = model_inputs(model, batch, modules)
+    inputs = model_inputs(model, batch, lent.modules)
     fall_back = attention and not through_interface
     if fall_back:
         inputs["output_attentions"] = True
     with ExitStack() as stack:
         # what is kept of attention lies before the cut, states and blocks behind it
         if not any(need.startswith(("hidden", "blocks")) for need in needs) and not (rules and rule_set(rules).paired):
-            stack.enter_context(first_token_only(model, modules))
+            stack.enter_context(first_token_only(model, lent))
         backward = rules is not None or any(".grad" in need for need in needs)
         stack.enter_context(torch.set_grad_enabled(backward))
         if backward or points is not None or any(need.startswith("embeddings") for need in needs):
             stack.enter_context(leaf_embeddings(model, embeddings, points))
         if any(need.startswith("hidden") for need in needs):
-            stack.enter_context(layer_states(model, modules, hidden))
+            stack.enter_context(layer_states(model, lent.modules, hidden))
         runs: list[LayerRun] = []
         if "blocks" in needs:
             stack.enter_context(layer_runs(model, runs))
@@ -313,7 +328,9 @@ def forward(
         if rules is not None:
             gradients_too = gradients or any(".grad" in need for need in needs)
             rows = len(batch.input_ids)
-            run = stack.enter_context(relevance_ready(model, modules, rules, rows, gradients_too, on_graph=on_graph))
+            run = stack.enter_context(
+                relevance_ready(model, lent.modules, rules, rows, gradients_too, on_graph=on_graph)
+            )
         if dtype is None or dtype == model.dtype:
             output = model(**inputs)
         else:
@@ -331,15 +348,15 @@ def forward(
     if not logits.is_cuda:  # a GPU would have to be waited for: there it is asked with the answers (`Recording.check`)
         check_finite(torch.isfinite(logits).all())
     recording = Recording(
+        task=task,
         batch=batch,
         needs=needs,
         logits=logits,
-        log_probabilities=task.log_probabilities(logits.to(torch.promote_types(logits.dtype, torch.float32))),
         layers=layers,
         hidden=hidden,
         embeddings=embeddings,
         run=run,
-        forward_only=any(need.startswith("attention.grad") for need in needs) and reads_forward(model, modules),
+        forward_only=any(need.startswith("attention.grad") for need in needs) and reads_forward(model, lent.modules),
         shared=shared,
     )
     if "blocks" in needs:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -30,10 +30,15 @@ class Trace:
     batch: Batch
     scalar: Scalar  # what is explained of each row
     y: Tensor  # (b,) its value
-    probability: Tensor | None  # (b,) of the target
+    chance: Callable[[], Tensor | None]  # gives `probability`
     recorded: dict[str, Tensors]
     layer_blocks: tuple[Block, ...] | None = None
     lm_heads: Mapping[Any, LMHead] | None = None  # by what the option lm_head= said
+
+    @cached_property
+    def probability(self) -> Tensor | None:
+        """(b,) of the target; None where the model gives no probabilities."""
+        return self.chance()
 
     @property
     def valid(self) -> Tensor:
