@@ -138,12 +138,13 @@ def path_throughput(settings: Settings) -> Table:
 
 
 def gradients_beside_peers(settings: Settings, company: Company, rows: int, tokens: int) -> Table:
+    """Peers take the gradient of the logit, and sum its products with the input: so do ours here."""
     shape = shape_for(settings)
     texts: Texts = random_rows(*((2, 16) if settings.quick else (rows, tokens)), shape.words)
     model = bert(shape, settings.device, settings.precision)
     explainer = whence.load(model)
     jobs = single_pass.peer_jobs(settings, texts)
-    own = {name: explaining(explainer, texts, name) for name in jobs}
+    own = {name: explaining(explainer, texts, name, **single_pass.AS_PEERS[name]) for name in jobs}
     runs: Runs = {"floor": floor(model, texts), **own, **company.runs(jobs)}
     with multiplying(settings.precision):
         found = measure(runs, settings, 5 if rows == ROWS else 20)

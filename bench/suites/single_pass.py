@@ -13,6 +13,7 @@ from bench.shapes import Texts, bert, floor, random_rows
 from bench.table import Table
 
 SHAPES = ((16, 64), (8, 256))
+AS_PEERS = {"gradient": {"of": "logit"}, "gradient-x-input": {"of": "logit", "aggregate": "sum"}}  # what theirs work out
 FAMILIES = {"gradient": 1.1, "attention gradient": 1.5, "activation": 1.5}
 TOGETHER, ALL = "all of them together", 2.8
 
@@ -43,5 +44,4 @@ def own_runs(explainer: whence.Explainer, texts: Texts) -> Runs:
 
 def peer_jobs(settings: Settings, texts: Texts) -> dict[str, Job]:
     rows, tokens = len(texts), len(texts[0]["input_ids"])
-    names = ("gradient", "gradient-x-input")
-    return {name: Job(name, shape_for(settings), rows, tokens, batch=rows, **settings.for_job()) for name in names}
+    return {name: Job(name, shape_for(settings), rows, tokens, batch=rows, **settings.for_job()) for name in AS_PEERS}
