@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from types import SimpleNamespace
@@ -14,11 +15,29 @@ from whence.cluster import Connection
 from whence.errors import WhenceError
 
 
+class Node:
+    """Stands in for Ray's class of a machine."""
+
+    def __init__(self) -> None:
+        self.started = ["raylet"]
+        self.start_monitor()
+        self.start_api_server(include_dashboard=False)
+
+    def start_monitor(self) -> None:
+        self.started.append("monitor")
+
+    def start_api_server(self, *, include_dashboard: bool) -> None:
+        self.started.append("api server")
+
+
 class Ray:
     """Stands in for the package."""
 
     def __init__(self, error: Exception | None = None, initialized: bool = False) -> None:
         self.error, self.initialized = error, initialized
+        self.asked: list[str] = []
+        self.started: list[str] = []
+        self.wants = "raylet"
         self.started_by: threading.Thread | None = None
         self.down = 0
         self.hired: list[Any] = []
@@ -26,10 +45,15 @@ class Ray:
     def is_initialized(self) -> bool:
         return self.initialized
 
-    def init(self, **options: Any) -> None:
+    def init(self, address: str, **options: Any) -> None:
         time.sleep(0.1)
+        self.asked.append(address)
+        self.started_by = threading.current_thread()
         if self.error is not None:
             raise self.error
+        self.started = Node().started
+        if self.wants not in self.started:
+            raise RuntimeError(f"no {self.wants}")
         self.started_by, self.initialized = threading.current_thread(), True
 
     def remote(self, kind: type) -> Ray:
@@ -51,7 +75,35 @@ class Ray:
 def ray(monkeypatch: pytest.MonkeyPatch) -> Ray:
     made = Ray()
     monkeypatch.setattr(cluster, "import_ray", lambda: made)
+    monkeypatch.setitem(sys.modules, "ray._private.node", SimpleNamespace(Node=Node))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
     return made
+
+
+def test_a_cluster_of_our_own_has_what_actors_need_and_no_more(ray: Ray) -> None:
+    with Connection() as connection:
+        connection.begin().result()
+    assert ray.started == ["raylet"]
+    assert ray.asked == ["local"]  # whatever else stands on this machine
+    assert Node().started == ["raylet", "monitor", "api server"]  # for everybody else Ray is as it was
+
+
+def test_a_version_of_ray_that_wants_its_services_gets_them(ray: Ray) -> None:
+    ray.wants = "monitor"
+    with Connection() as connection:
+        connection.begin().result()
+        assert connection.made_here
+    assert ray.started == ["raylet", "monitor", "api server"]
+
+
+def test_one_that_the_environment_names_is_joined(ray: Ray, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.2:6379")
+    with Connection() as connection:
+        connection.begin(hiring=True).result()
+        assert not connection.made_here
+        assert connection.first is None
+    assert ray.asked == ["10.0.0.2:6379"]
+    assert "monitor" in ray.started
 
 
 def test_a_cluster_of_our_own_is_taken_down_once_also_if_nobody_waited_for_it(ray: Ray) -> None:

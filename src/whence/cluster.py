@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import threading
 import warnings
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from whence.corpus.worker import Worker
 
 OVERLAP = 2  # shards that an actor has in hand: one on the model, one being tokenised or written; more would wait for it alone
+SERVICES = ("start_monitor", "start_api_server", "start_log_monitor")  # methods of Ray's class of a machine
 Told = tuple["Finished | None", tuple[str, int | None, str] | None]  # what became of a shard: made, or failed
 
 
@@ -61,11 +65,12 @@ def hire(ray: Any, **resources: float) -> Any:
 
 
 class Connection:
-    """The cluster at `address`; None: one that is made here. A cluster that was connected to here is left, and one that was made
-    here taken down, at the end of the block."""
+    """The cluster at `address`; None: the one that RAY_ADDRESS names, else one that is made here, whatever else stands on this
+    machine. A cluster that was connected to here is left, and one that was made here taken down, at the end of the block."""
 
     def __init__(self, address: str | None = None) -> None:
-        self.address = address
+        named = address or os.environ.get("RAY_ADDRESS") or "local"
+        self.address = None if named == "local" else named
         # Its one thread lives as long as the cluster: Linux ends the processes that a thread has started together with the thread.
         self.thread = ThreadPoolExecutor(1, "ray")
         self._ray: Future[Any] | None = None
@@ -117,19 +122,43 @@ def import_ray() -> Any:
 
 
 def connect(ray: Any, address: str | None) -> None:
-    if address is None:
-        # Ray's workers give way to everybody else (nice 15); here they are all there is to do
-        os.environ.setdefault("RAY_worker_niceness", "0")
-        os.environ.setdefault("RAY_prestart_worker_first_driver", "0")  # processes for tasks, of which there are none
+    """To the cluster at an address, or to one that is made for us."""
+    quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
     try:
-        ray.init(
-            address=address,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            include_dashboard=False if address is None else None,
-        )
+        if address is None:
+            make_cluster(ray, quiet)
+        else:
+            ray.init(address, **quiet)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise WhenceError(
             f"no Ray cluster answers at {address or 'this machine'!r}: {str(error).splitlines()[0]} "
             "Start one with `ray start --head`, or leave --address out."
         ) from error
+
+
+def make_cluster(ray: Any, quiet: dict[str, Any]) -> None:
+    """One machine, with what actors need and no more; where this version of Ray will not have it so, with all that it starts."""
+    # Ray's workers give way to everybody else (nice 15); here they are all there is to do
+    os.environ.setdefault("RAY_worker_niceness", "0")
+    os.environ.setdefault("RAY_prestart_worker_first_driver", "0")  # processes for tasks, of which there are none
+    try:
+        with without_services():
+            ray.init("local", include_dashboard=False, **quiet)
+    except Exception:
+        ray.shutdown()
+        ray.init("local", include_dashboard=False, **quiet)
+
+
+@contextmanager
+def without_services() -> Iterator[None]:
+    """Within the block Ray starts no process that would make the cluster grow, show it in a browser or collect its logs. There is
+    no public word for that: `include_dashboard=False` still starts the dashboard's process, and waits for it."""
+    node = getattr(sys.modules.get("ray._private.node"), "Node", None)
+    usual = {name: getattr(node, name) for name in SERVICES if hasattr(node, name)}
+    try:
+        for name in usual:
+            setattr(node, name, lambda self, *given, **named: None)
+        yield
+    finally:
+        for name, start in usual.items():
+            setattr(node, name, start)

@@ -68,7 +68,7 @@ def corpus(
     ] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads of each worker.")] = None,
     address: Annotated[
-        str | None, typer.Option(help="ray: the cluster's address; default: a cluster of its own.")
+        str | None, typer.Option(help="ray: the cluster's address; default: $RAY_ADDRESS, or a cluster of its own.")
     ] = None,
     gpus: Annotated[float | None, typer.Option(min=0.0, help="ray: GPUs of each worker, whole or a fraction.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, …; default: every GPU there is.")] = None,
