@@ -7,28 +7,31 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-SLACK = 32 << 20  # bytes
+SLACK = 16 << 20  # bytes
 
 
 class Freed:
     """Memory that was freed and is still this process's: glibc keeps it in pieces, and batches of ever other shapes would pile
-    them up. It goes back to the system when it has grown, not after every batch: the next one must get it anew, which costs a
-    tenth of its time.
+    them up. It goes back to the system when more is held than any batch has taken by itself, not after every batch: the next
+    one must get it anew, which costs a tenth of its time.
     """
 
     def __init__(self, slack: int = SLACK) -> None:
-        self.slack, self.least = slack, 0  # the least that was held between two batches since memory went back
+        self.slack = slack
+        self.most = 0  # that was held after one batch, of those that began with nothing piled up
+        self.fresh = True  # nothing has piled up: memory went back after the last batch
 
     def give_back(self) -> None:
         with suppress(OSError, AttributeError):  # other systems have no such call, and no such habit
             ctypes.CDLL("libc.so.6").malloc_trim(0)
-        self.least = 0
+        self.fresh = True
 
     def give_back_if_grown(self) -> None:
-        """To be asked between two batches."""
+        """To be asked after every batch."""
         held = resident()
-        self.least = min(held, self.least or held)
-        if held > self.least + self.slack:
+        if self.fresh:
+            self.most, self.fresh = max(self.most, held), False
+        elif held > self.most + self.slack:
             self.give_back()
 
 
