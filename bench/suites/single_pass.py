@@ -13,7 +13,10 @@ from bench.shapes import Texts, bert, floor, random_rows
 from bench.table import Table
 
 SHAPES = ((16, 64), (8, 256))
-AS_PEERS = {"gradient": {"of": "logit"}, "gradient-x-input": {"of": "logit", "aggregate": "sum"}}  # what theirs work out
+AS_PEERS = {
+    "gradient": {"of": "logit"},
+    "gradient-x-input": {"of": "logit", "aggregate": "sum"},
+}  # what theirs work out
 FAMILIES = {"gradient": 1.1, "attention gradient": 1.5, "activation": 1.5}
 TOGETHER, ALL = "all of them together", 2.8
 
