@@ -132,7 +132,7 @@ def connect(ray: Any, address: str | None) -> None:
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise WhenceError(
             f"no Ray cluster answers at {address or 'this machine'!r}: {str(error).splitlines()[0]} "
-            "Start one with `ray start --head`, or leave --address out."
+            "Start one with `ray start --head`, or leave --address and RAY_ADDRESS out."
         ) from error
 
 

@@ -12,7 +12,10 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 import whence
 from tests import architectures
+from whence.errors import ModelError
 from whence.models import Lent, first_token_only, layers_of, reads_first_token, untouched
+from whence.perturb import score_rows
+from whence.tasks import Term
 
 POST_NORM = {"bert", "roberta", "xlm-roberta", "distilbert", "electra"}
 
@@ -152,3 +155,18 @@ def test_hooks_are_gone_after_an_error() -> None:
     with pytest.raises(KeyboardInterrupt), first_token_only(model, Lent.of(model)):
         raise KeyboardInterrupt
     assert not any(m._forward_pre_hooks or m._forward_hooks for m in model.modules())
+
+
+def test_weights_that_are_no_numbers_say_nothing_about_what_a_model_reads() -> None:
+    model = own_model()
+    ex = whence.load(model, architectures.tokenizer())
+    rows, terms = list(ex.encode("a good film", ex.ask())), [Term((0,), (0,), (0,))]
+    weight = model.get_input_embeddings().weight
+    kept = weight.detach().clone()
+    with torch.no_grad():
+        weight[:] = torch.nan
+    with pytest.raises(ModelError, match="NaN"):
+        score_rows(ex.engine, rows, terms, batch_tokens=64)
+    with torch.no_grad():
+        weight.copy_(kept)
+    assert reads_first_token(model)

@@ -1,8 +1,9 @@
 """The Ray engine: actors that each hold a model, make shards and write them.
 
 The job travels out once, shard numbers after it, and a line per shard travels back; an actor never has more than two shards in
-hand. A run asks for its actors before anything else, so that they import what they need while it plans. The shards of an actor that dies, or of a whole machine, go to the others, and another actor is asked for wherever there is room.
-Two actors that make the same shard write the same bytes.
+hand. A run asks for its actors before anything else, so that they import what they need while it plans. The shards of an actor
+that dies, or of a whole machine, go to the others, and another actor is asked for wherever there is room. Two actors that make the
+same shard write the same bytes.
 """
 
 from __future__ import annotations

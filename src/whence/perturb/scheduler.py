@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,10 +81,11 @@ def score_rows(
     with (
         counting(label, len(rows), progress) as counter,
         untouched(engine.model, attention=unasked(engine.model, engine.device), pad_id=padding) as lent,
-        first_token_only(engine.model, lent),
-        torch.no_grad(),
+        ExitStack() as stack,
     ):
-        check_weights(engine.model, lent.parameters)
+        check_weights(engine.model, lent.parameters)  # before the model is tried for what it reads
+        stack.enter_context(first_token_only(engine.model, lent))
+        stack.enter_context(torch.no_grad())
 
         def read_back() -> None:
             done = waiting.popleft()
