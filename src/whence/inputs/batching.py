@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -97,23 +96,24 @@ def unused_id(rows: Sequence[Encoded]) -> int:
 def collate(rows: Sequence[Encoded], pad_id: int | None, device: torch.device, width: int | None = None) -> Batch:
     """Pad rows on the right to the longest (or to `width`)."""
     pad = unused_id(rows) if pad_id is None else pad_id
-    lengths = np.array([len(row) for row in rows])
+    lengths = np.array([len(row.input_ids) for row in rows])
     longest = max(int(lengths.max()), width or 0)
     valid = np.arange(longest) < lengths[:, None]  # (b, longest)
 
-    def fill(values: Sequence[Sequence[int]], value: int) -> Ints:
+    def fill(values: Sequence[Ints], value: int) -> Ints:
         table = np.full(valid.shape, value)
-        table[valid] = np.fromiter(itertools.chain.from_iterable(values), np.int64, int(lengths.sum()))
+        table[valid] = np.concatenate(values)
         return table
 
     def given(name: str, otherwise: Callable[[Encoded], Sequence[int]]) -> Ints | None:
-        if all(getattr(row, name) is None for row in rows):
+        own = [row.__dict__[name] for row in rows]
+        if own.count(None) == len(own):
             return None
-        return fill([otherwise(row) if (own := getattr(row, name)) is None else own for row in rows], 0)
+        return fill([np.array(otherwise(row) if o is None else o) for row, o in zip(rows, own, strict=True)], 0)
 
     mask = given("attention_mask", lambda row: [1] * len(row))
     tables = {
-        "input_ids": fill([row.input_ids for row in rows], pad),
+        "input_ids": fill([row.id_array for row in rows], pad),
         "attention_mask": valid if mask is None else mask,
         "valid": valid,
         "token_type_ids": given("token_type_ids", lambda row: [0] * len(row)),
@@ -130,7 +130,8 @@ def to_batch(tables: Mapping[str, Ints | Bools | None], places: Ints, pad_id: in
     if there["attention_mask"].all():
         del there["attention_mask"]
     ids, valid = there["input_ids"].astype(np.int64, copy=False), there["valid"].astype(np.bool_, copy=False)
-    brought = dict(zip(there, to_device(np.stack(list(there.values())).astype(np.int64), device), strict=True))
+    together = np.array(list(there.values()), np.int64)  # (tables, b, longest)
+    brought = dict(zip(there, to_device(together, device).unbind(), strict=True))
     return Batch(
         input_ids=brought["input_ids"],
         attention_mask=brought.get("attention_mask"),

@@ -8,14 +8,19 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import cached_property, lru_cache, partial
+from numbers import Integral
 from string import punctuation
 from typing import Any, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Encoding
 from transformers import PreTrainedTokenizerBase
 
 from whence.errors import InputError, Truncated
 
 Input: TypeAlias = str | tuple[str, str] | Mapping[str, Any]
+Ints = NDArray[np.int64]
 
 ROW_KEYS = dict.fromkeys(("input_ids", "token_type_ids", "attention_mask")).keys()  # a set in this order
 PER_TOKEN = ("input_ids", "tokens", "special", "offsets", "word_ids", "segments")
@@ -27,7 +32,7 @@ MARK = re.compile("##|Ġ|▁")  # how tokenizers mark the pieces of words
 class Encoded:
     """One input as the model sees it. All sequences have one entry per token; padding is never part of a row.
 
-    Of a row that was given as ids (`Encoded.of_ids`) what people call its tokens is worked out when first asked for: on a GPU
+    What people call its tokens, and where they stand in the text, is worked out when first asked for (`Encoded.of_ids`): on a GPU
     while the model runs, not before.
     """
 
@@ -49,17 +54,23 @@ class Encoded:
 
     @classmethod
     def of_ids(cls, ids: tuple[int, ...], describe: Callable[[], dict[str, Any]], **known: Any) -> Encoded:
-        """A row of ids; `describe` gives its tokens, special, offsets, word_ids and segments."""
+        """A row of ids; `describe` gives its tokens, special, offsets, word_ids and segments. known: other fields, and `id_array`."""
         row = object.__new__(cls)
         row.__dict__.update(LEFT_OUT, input_ids=ids, _describe=describe, **known)
         return row
 
     def __getattr__(self, name: str) -> Any:  # asked only for what is not there
-        if name not in DESCRIBED or "_describe" not in self.__dict__:
+        describe = self.__dict__.get("_describe")
+        if name not in DESCRIBED or describe is None:
             raise AttributeError(name)
-        found = self.__dict__["_describe"]()
+        found = describe()
         self.__dict__.update(found)
         return found[name]
+
+    @cached_property
+    def id_array(self) -> Ints:
+        """input_ids as an array."""
+        return np.array(self.input_ids, np.int64)
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle and copy: everything worked out."""
@@ -91,6 +102,17 @@ DESCRIBED = frozenset(PER_TOKEN) - {"input_ids"}
 LEFT_OUT = {f.name: f.default for f in fields(Encoded) if f.default is not MISSING}
 
 
+@dataclass(frozen=True)
+class Read:
+    """What is known of one of many inputs because all of them were looked at together: what a tokenizer made of a text, or a
+    row of ids that are known to be good."""
+
+    ids: tuple[int, ...]
+    types: tuple[int, ...] | None = None  # only where the model tells segments apart
+    known: Encoding | None = None  # characters and words of the tokens, where a tokenizer knows them
+    array: Ints | None = None  # ids
+
+
 def is_single(inputs: object) -> bool:
     """A list is many inputs; a str, a (str, str) tuple or a mapping is one."""
     return not isinstance(inputs, list)
@@ -110,7 +132,8 @@ class Encoder:
         """Encode every input, in order. `on_long` says what happens to a text longer than the model can read."""
         if on_long not in ("error", "truncate"):
             raise InputError(f"on_long={on_long!r}: choose 'truncate' (with a warning) or 'error'.")
-        rows = [self.encode_one(item, where(i, len(inputs)), on_long) for i, item in enumerate(inputs)]
+        read = self._read_together(inputs)
+        rows = [self.encode_one(item, where(i, len(inputs)), on_long, read.get(i)) for i, item in enumerate(inputs)]
         cut = sum(row.truncated for row in rows)
         if cut:
             warnings.warn(
@@ -121,73 +144,125 @@ class Encoder:
             )
         return rows
 
-    def encode_one(self, item: Any, at: str = "", on_long: str = "error") -> Encoded:
-        """One input; `at` begins the errors about it."""
+    def encode_one(self, item: Any, at: str = "", on_long: str = "error", read: Read | None = None) -> Encoded:
+        """One input; `at` begins the errors about it. read: what is known of it already."""
         if isinstance(item, str):
-            return self.encode_text(item, None, at, on_long)
+            return self.encode_text(item, None, at, on_long, read=read)
         if isinstance(item, tuple):
             if len(item) != 2 or not all(isinstance(part, str) for part in item):
                 raise InputError(
                     f"{at}a tuple must be a pair of two texts, got {short(item)}; give many texts as a list."
                 )
-            return self.encode_text(item[0], item[1], at, on_long)
+            return self.encode_text(item[0], item[1], at, on_long, read=read)
         if isinstance(item, Mapping):
-            return self._encode_ids(item, at)
+            return self._encode_ids(item, at) if read is None else self.from_ids(read.ids, array=read.array)
         raise InputError(
             f"{at}expected a text, a (text, text) pair or a mapping with 'input_ids', got {type(item).__name__}."
         )
 
+    def _read_together(self, inputs: Sequence[Any]) -> dict[int, Read]:
+        """What can be found out of many inputs at once, by their number: of texts, of pairs, and of rows of ids. An input that is
+        left out is looked at by itself, and if it cannot be read that is where it is said why."""
+        found: dict[int, Read] = {}
+        if len(inputs) < 2:
+            return found
+        if self.tokenizer is not None and self.tokenizer.is_fast:
+            texts = [i for i, item in enumerate(inputs) if isinstance(item, str) and is_unicode(item)]
+            pairs = [i for i, item in enumerate(inputs) if isinstance(item, tuple) and is_pair(item)]
+            if texts:
+                found |= zip(texts, self._read([inputs[i] for i in texts]), strict=True)
+            if pairs:
+                first, second = zip(*(inputs[i] for i in pairs), strict=True)
+                found |= zip(pairs, self._read(list(first), list(second)), strict=True)
+        rows = {i: item["input_ids"] for i, item in enumerate(inputs) if isinstance(item, dict) and has_ids_alone(item)}
+        return found | self._good_rows(rows)
+
+    def _good_rows(self, rows: Mapping[int, list[Any]]) -> dict[int, Read]:
+        """Those rows of ids that would be taken as they are."""
+        try:
+            flat = np.array(list(itertools.chain.from_iterable(rows.values())))
+        except (TypeError, ValueError):  # entries that are lists, of different lengths
+            return {}
+        if flat.dtype != np.int64 or flat.ndim != 1 or flat.min() < 0 or flat.max() >= self.vocab_size:
+            return {}
+        if flat.min() < 2 and bool in set(map(type, itertools.chain.from_iterable(rows.values()))):
+            return {}  # they count as 0 and 1
+        found, ints, start = {}, flat.tolist(), 0
+        for i, row in rows.items():
+            ids, array = tuple(ints[start : start + len(row)]), flat[start : start + len(row)]
+            start += len(row)
+            if len(ids) <= self.max_length and not self.special_ids.issuperset(ids):
+                found[i] = Read(ids, array=array)
+        return found
+
+    def _read(self, texts: list[str], pairs: list[str] | None = None, **options: Any) -> list[Read]:
+        """What the tokenizer makes of texts, or of as many pairs."""
+        tokenizer: Any = self.tokenizer
+        made = tokenizer(texts, pairs, verbose=False, return_attention_mask=False, **options)
+        types = made.get("token_type_ids") if self.type_vocab_size > 1 else None
+        return [
+            Read(tuple(map(int, ids)), types and tuple(types[i]), made[i] if tokenizer.is_fast else None)
+            for i, ids in enumerate(made["input_ids"])
+        ]
+
     def encode_text(
-        self, text: str, pair: str | None, at: str = "", on_long: str = "error", framed: bool = True
+        self,
+        text: str,
+        pair: str | None,
+        at: str = "",
+        on_long: str = "error",
+        framed: bool = True,
+        read: Read | None = None,
     ) -> Encoded:
-        """A text or a pair. framed=False leaves out [CLS], [SEP] and their kin; on_long="keep" never cuts."""
+        """A text or a pair. framed=False leaves out [CLS], [SEP] and their kin; on_long="keep" never cuts. read: what the
+        tokenizer made of it, where that is known."""
         if self.tokenizer is None:
             raise InputError(
                 f"{at}this model has no tokenizer: pass whence.load(model, tokenizer), or give rows as {{'input_ids': […]}}."
             )
-        for part in (text, pair):
-            check_unicode(part, at)
-        tokenizer: Any = self.tokenizer
-        options: dict[str, Any] = {
-            "return_offsets_mapping": tokenizer.is_fast,
-            "verbose": False,
-            "add_special_tokens": framed,
-        }
-        encoding = tokenizer(text, pair, **options)
-        truncated = len(encoding["input_ids"]) > self.max_length and on_long != "keep"
+        given = [text], None if pair is None else [pair]
+        if read is None:
+            for part in (text, pair):
+                check_unicode(part, at)
+            (read,) = self._read(*given, add_special_tokens=framed)
+        truncated = len(read.ids) > self.max_length and on_long != "keep"
         if truncated:
             if on_long == "error":
                 raise InputError(
-                    f"{at}{len(encoding['input_ids'])} tokens, but the model reads at most {self.max_length}: shorten the "
+                    f"{at}{len(read.ids)} tokens, but the model reads at most {self.max_length}: shorten the "
                     "text or allow on_long='truncate'."
                 )
-            encoding = tokenizer(text, pair, truncation=True, max_length=self.max_length, **options)
-        ids = tuple(int(i) for i in encoding["input_ids"])
-        special = tuple(map(self.special_ids.__contains__, ids))
-        if all(special):
+            (read,) = self._read(*given, add_special_tokens=framed, truncation=True, max_length=self.max_length)
+        if self.special_ids.issuperset(read.ids):
             what = "is empty" if not text.strip() and not (pair or "").strip() else "has no token the model can read"
             raise InputError(f"{at}the text {what}: there is nothing to explain; give at least one word.")
-        if tokenizer.is_fast:
-            segments = tuple(None if s else q for s, q in zip(special, encoding.sequence_ids(0), strict=True))
-            offsets = tuple((int(a), int(b)) for a, b in encoding["offset_mapping"])
-            words = number_words(encoding.word_ids(0), segments, offsets)
-        else:  # slow tokenizers know neither characters nor words
-            segments = tuple(None if s else 0 for s in special)
-            offsets = tuple((0, 0) for _ in ids)
-            words = words_from_pieces(tokenizer.convert_ids_to_tokens(list(ids)), special)
-        types = encoding.get("token_type_ids") if self.type_vocab_size > 1 else None
-        return Encoded(
-            input_ids=ids,
-            tokens=tuple(tokenizer.convert_ids_to_tokens(list(ids))),
-            special=special,
-            offsets=offsets,
-            word_ids=words,
-            segments=segments,
-            token_type_ids=None if types is None else tuple(types),
+        return Encoded.of_ids(
+            read.ids,
+            partial(self._described_text, read),
+            token_type_ids=read.types,
             text=text,
             pair=pair,
             truncated=truncated,
         )
+
+    def _described_text(self, read: Read) -> dict[str, Any]:
+        """Characters and words as the tokenizer knows them; slow tokenizers know neither."""
+        tokenizer: Any = self.tokenizer
+        special = tuple(map(self.special_ids.__contains__, read.ids))
+        tokens = tuple(tokenizer.convert_ids_to_tokens(list(read.ids)))
+        found: dict[str, Any] = {"tokens": tokens, "special": special}
+        if read.known is None:
+            return found | {
+                "offsets": ((0, 0),) * len(tokens),
+                "word_ids": words_from_pieces(tokens, special),
+                "segments": segments_of(special, None),
+            }
+        segments = tuple([None if s else q for s, q in zip(special, read.known.sequence_ids, strict=True)])
+        return found | {
+            "offsets": tuple(read.known.offsets),
+            "word_ids": number_words(read.known.word_ids, segments),
+            "segments": segments,
+        }
 
     def _encode_ids(self, item: Mapping[str, Any], at: str) -> Encoded:
         if item.get("input_ids") is None:
@@ -195,14 +270,15 @@ class Encoder:
         if not item.keys() <= ROW_KEYS:
             extra = sorted(map(str, set(item) - ROW_KEYS))
             raise InputError(f"{at}unknown keys {extra} in a tokenised row; allowed: {', '.join(ROW_KEYS)}.")
-        given = {key: int_tuple(item[key], key, at) for key in ROW_KEYS if item.get(key) is not None}
-        ids = given["input_ids"]
+        given = {key: whole_numbers(item[key], key, at) for key in ROW_KEYS if item.get(key) is not None}
+        array = given.pop("input_ids")
+        ids = tuple(array.tolist())
         if not ids:
             raise InputError(f"{at}'input_ids' is empty: there is nothing to explain.")
         for key, values in given.items():
             if len(values) != len(ids):
                 raise InputError(f"{at}'{key}' has {len(values)} entries for {len(ids)} input_ids.")
-        if min(ids) < 0 or max(ids) >= self.vocab_size:
+        if array.min() < 0 or array.max() >= self.vocab_size:
             bad = next(i for i in ids if not 0 <= i < self.vocab_size)
             raise InputError(f"{at}token id {bad} is outside the model's vocabulary of {self.vocab_size}.")
         if len(ids) > self.max_length:
@@ -210,12 +286,12 @@ class Encoder:
                 f"{at}{len(ids)} tokens, but the model reads at most {self.max_length}; whence never cuts rows that are "
                 "already tokenised: shorten them, or give the text."
             )
-        mask = given.get("attention_mask")
+        types, mask = (tuple(given[key].tolist()) if key in given else None for key in SOMETIMES[:2])
         if mask is not None and (not set(mask) <= {0, 1} or not any(mask)):
             raise InputError(f"{at}'attention_mask' must hold 0 and 1, with at least one 1.")
         if self.special_ids.issuperset(ids):
             raise InputError(f"{at}the row holds special tokens only: there is nothing to explain.")
-        return self.from_ids(ids, self._token_types(given.get("token_type_ids"), at), mask)
+        return self.from_ids(ids, self._token_types(types, at), mask, array)
 
     @cached_property
     def _numerals(self) -> list[str]:
@@ -223,10 +299,15 @@ class Encoder:
         return list(map(str, range(self.vocab_size)))
 
     def from_ids(
-        self, ids: tuple[int, ...], types: tuple[int, ...] | None = None, mask: tuple[int, ...] | None = None
+        self,
+        ids: tuple[int, ...],
+        types: tuple[int, ...] | None = None,
+        mask: tuple[int, ...] | None = None,
+        array: Ints | None = None,
     ) -> Encoded:
-        """A row of ids that are known to be good."""
-        return Encoded.of_ids(ids, partial(self._described, ids, types), token_type_ids=types, attention_mask=mask)
+        """A row of ids that are known to be good. array: the same ids, where they are at hand as an array."""
+        known = {"token_type_ids": types, "attention_mask": mask} | ({} if array is None else {"id_array": array})
+        return Encoded.of_ids(ids, partial(self._described, ids, types), **known)
 
     def _described(self, ids: tuple[int, ...], types: tuple[int, ...] | None) -> dict[str, Any]:
         special = tuple(map(self.special_ids.__contains__, ids))
@@ -272,21 +353,47 @@ def check_unicode(text: str | None, at: str) -> None:
         ) from None
 
 
-def int_tuple(values: Any, key: str, at: str) -> tuple[int, ...]:
-    """A flat tuple of ints from a list, array or tensor."""
+def is_unicode(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def is_pair(item: tuple[Any, ...]) -> bool:
+    return len(item) == 2 and all(isinstance(text, str) and is_unicode(text) for text in item)
+
+
+def has_ids_alone(item: dict[Any, Any]) -> bool:
+    return len(item) == 1 and isinstance(item.get("input_ids"), list)
+
+
+def whole_numbers(values: Any, key: str, at: str) -> Ints:
+    """A flat array of ints from a list, array or tensor."""
     values = values.tolist() if hasattr(values, "tolist") else values
     if not isinstance(values, Sequence) or isinstance(values, str):
         raise InputError(f"{at}'{key}' must be a list of whole numbers, got {type(values).__name__}.")
-    if any(kind is bool or not issubclass(kind, int) for kind in set(map(type, values))):
+    try:
+        found = np.array(values) if values else np.empty(0, np.int64)
+    except ValueError:  # rows of different lengths
+        found = np.empty((0, 0))
+    # bools among ints have become 0 or 1: where there are such, and where this is no array of ints, every entry is looked at
+    if found.dtype == np.int64 and found.ndim == 1 and (not values or found.min() > 1):
+        return found
+    if found.ndim != 1 or any(kind is bool or not issubclass(kind, Integral) for kind in set(map(type, values))):
         raise InputError(
             f"{at}'{key}' must be one flat list of whole numbers; give several rows as a list of mappings."
         )
-    return tuple(values)
+    try:
+        return np.array(values, np.int64)
+    except OverflowError:
+        raise InputError(
+            f"{at}'{key}' holds {short(max(values, key=abs))}, which is no id of any vocabulary."
+        ) from None
 
 
-def number_words(
-    word_ids: Sequence[int | None], segments: Sequence[int | None], offsets: Sequence[tuple[int, int]]
-) -> tuple[int | None, ...]:
+def number_words(word_ids: Sequence[int | None], segments: Sequence[int | None]) -> tuple[int | None, ...]:
     """Word numbers that run on over both segments; pieces with no text between them and no word id stand alone."""
     numbers: list[int | None] = []
     seen: dict[tuple[int, int], int] = {}
