@@ -39,7 +39,7 @@ def first_token_only(model: PreTrainedModel, lent: Lent) -> Iterator[None]:
     """Within the block the last layer is run at the first token alone, where the model reads nothing else; otherwise, and for
     a model that carries hooks of its owner, who would see rows missing, nothing is different. Call it on a model that is lent
     (`untouched`), before hooks of whence's own are there."""
-    parts = None if lent.hooked else cut_at(model)
+    parts = None if lent.listened_to else cut_at(model)
     if parts is None:
         yield
         return

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
-from operator import attrgetter, itemgetter
 from typing import Any
 
 import torch
@@ -21,14 +19,9 @@ from whence.models.layers import modules_of
 _LOCKS: weakref.WeakKeyDictionary[nn.Module, threading.RLock] = weakref.WeakKeyDictionary()
 _GUARD = threading.Lock()
 
-# a module's dicts in which torch keeps hooks, and what it knows about each (True)
-HOOKS = itemgetter(
-    "_forward_hooks",
-    "_forward_hooks_with_kwargs",
-    "_forward_hooks_always_called",
-    "_forward_pre_hooks",
-    "_forward_pre_hooks_with_kwargs",
-)
+# a module's dicts in which torch keeps hooks; and those that say more of hooks that stand in one of the first two
+HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+MORE_ON_HOOKS = ("_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks_with_kwargs")
 COLLECTING = (
     "transformers.utils.output_capturing"  # the module that defines transformers' hooks; all others are the owner's
 )
@@ -49,13 +42,13 @@ class Lent:
     parameters: Sequence[nn.Parameter]  # module by module: tied ones as often as they are held
     training: Sequence[nn.Module]  # those in training mode
     configs: Sequence[Any]  # every distinct config that a module looks at
-    hooks: Sequence[dict[int, Any]]  # the dicts of `HOOKS`, nearly all of them empty
+    hooked: Sequence[nn.Module]  # those that carry hooks
 
     @classmethod
     def of(cls, model: nn.Module) -> Lent:
         modules = modules_of(model)
         parameters: list[nn.Parameter | None] = []
-        training, configs = [], {}
+        training, configs, hooked = [], {}, []
         for module in modules:
             own = module.__dict__  # nn.Module's own look-up is slow where an attribute is absent
             if own["_parameters"]:
@@ -64,16 +57,21 @@ class Lent:
                 training.append(module)
             if "config" in own:
                 configs[id(own["config"])] = own["config"]
-        hooks = chain.from_iterable(map(HOOKS, map(attrgetter("__dict__"), modules)))
+            if own["_forward_hooks"] or own["_forward_pre_hooks"]:
+                hooked.append(module)
         there = [p for p in parameters if p is not None]
-        return cls(modules, there, training, [c for c in configs.values() if c is not None], list(hooks))
+        return cls(modules, there, training, [c for c in configs.values() if c is not None], hooked)
 
     @cached_property
-    def hooked(self) -> bool:
+    def listened_to(self) -> bool:
         """Whether anybody listens to a module. transformers' own hooks, which stay on a model that was once asked for its states,
         hand what they see to the caller of that forward, and here that is whence."""
-        found = (hook for table in filter(None, self.hooks) for hook in table.values() if hook is not True)
+        found = (hook for module in self.hooked for name in HOOKS for hook in module.__dict__[name].values())
         return any(getattr(hook, "__module__", None) != COLLECTING for hook in found)
+
+    def hooks(self) -> dict[nn.Module, set[int]]:
+        """The numbers of the hooks that modules carry, as they were found."""
+        return {module: {key for name in HOOKS for key in module.__dict__[name]} for module in self.hooked}
 
 
 @contextmanager
@@ -106,7 +104,7 @@ def untouched(model: PreTrainedModel, *, attention: str | None = None, pad_id: i
 
 def remember(model: PreTrainedModel, lent: Lent, trainable: Sequence[nn.Parameter]) -> Callable[[], None]:
     """What puts everything back that whence may change of a model."""
-    hooked = {id(there): set(there) for there in filter(None, lent.hooks)}
+    hooks = lent.hooks()
     owners = [owner.__dict__ for owner in (model, model.base_model)]
     capturing = [CAPTURING in own for own in owners]
     implementations = [(c, c._attn_implementation_internal) for c in lent.configs]
@@ -121,14 +119,23 @@ def remember(model: PreTrainedModel, lent: Lent, trainable: Sequence[nn.Paramete
             parameter.requires_grad_(True)
         for module in lent.training:
             module.training = True
-        for there in filter(None, lent.hooks):
-            for key in set(there) - hooked.get(id(there), set()):
-                del there[key]
+        for module in lent.modules:
+            own = module.__dict__
+            if own["_forward_hooks"] or own["_forward_pre_hooks"]:
+                leave_hooks(module, hooks.get(module, set()))
         for own, there_before in zip(owners, capturing, strict=True):
             if not there_before:
                 own.pop(CAPTURING, None)
 
     return put_back
+
+
+def leave_hooks(module: nn.Module, kept: set[int]) -> None:
+    """Take all other hooks off a module."""
+    for name in (*HOOKS, *MORE_ON_HOOKS):
+        table = module.__dict__[name]
+        for key in set(table) - kept:
+            table.pop(key, None)
 
 
 def to_the_end(step: Callable[[], None]) -> None:
