@@ -7,9 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from whence.engine import Engine
@@ -28,6 +26,7 @@ class Answered:
     """What the model said of one row, and what is explained of it."""
 
     targets: list[Target]
+    values: list[float]  # y of each target
     probabilities: list[float | None]  # of each target
     prediction: str
 
@@ -36,7 +35,6 @@ class Answered:
 class Outcome:
     """One row's answer and each method's parts, one per target; empty until they are read."""
 
-    special: NDArray[np.bool_]  # (n,) of the row
     parts: dict[str, list[Part]] = field(default_factory=dict)
     _answered: Answered | None = None
 
@@ -96,29 +94,35 @@ class Said:
         self.scalar: Scalar | None = None if at_once is None else at_once(rows, asks, recording.logits)
         logits = recording.logits.detach()
         self._logits = logits if self.scalar is None else Fetched(logits)
-        self._index = None if self.scalar is None else Fetched(self.scalar.index)
 
     @cached_property
     def answered(self) -> list[Answered]:
         """Targets resolved by what the model says, with their probabilities."""
         logits = self._logits.tensor() if isinstance(self._logits, Fetched) else self._logits
         check_finite(torch.isfinite(logits).all())
-        asks = self.asks
-        if self._index is not None:  # what was explained, whichever of two equal logits that is; all asks are alike
-            explained = [i for (i,) in self._index.tensor().tolist()]
-            asking = {i: replace(asks[0], target=i) for i in set(explained)}
-            asks = [asking[i] for i in explained]
+        asks = self.asks if self.scalar is None else self._explained(logits, self.scalar)
         log_p = self.task.log_probabilities(logits.to(torch.promote_types(logits.dtype, torch.float32)))
         targets = self.task.targets(self.rows, asks, logits)
         said = self.task.answers(self.rows, logits, log_p)
-        chances: list[list[float | None]] = [[] for _ in self.rows]
+        answered = [Answered(t, [], [], p.label) for t, p in zip(targets, said, strict=True)]
         for k in range(max(map(len, targets))):
             joint = [own[min(k, len(own) - 1)].joint() for own in targets]
-            for own, chance, (value, y) in zip(targets, chances, valued(joint, logits, log_p), strict=True):
-                if k < len(own):
-                    chance.append(value)
-                    own[k] = replace(own[k], y=y)
-        return [Answered(t, c, p.label) for t, c, p in zip(targets, chances, said, strict=True)]
+            for row, (chance, y) in zip(answered, valued(joint, logits, log_p), strict=True):
+                if k < len(row.targets):
+                    row.probabilities.append(chance)
+                    row.values.append(y)
+        return answered
+
+    def _explained(self, logits: Tensor, scalar: Scalar) -> Sequence[Ask]:
+        """Asks for what was explained at once. Of two equal logits the device may have taken another than the host would."""
+        if self.asks[0].target is not None:  # all asks are alike
+            return self.asks
+        best = logits.amax(-1, keepdim=True) == logits  # (b, 1, options)
+        if int(best.sum()) == len(best):
+            return self.asks
+        index = [i for (i,) in scalar.index.tolist()]
+        asking = {i: replace(self.asks[0], target=i) for i in set(index)}
+        return [asking[i] for i in index]
 
     def turns(self) -> Iterator[tuple[Scalar, list[int | None], bool]]:
         """Every scalar of the batch in turn, which of its row's targets each is of, and whether it is the last."""

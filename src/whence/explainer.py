@@ -7,7 +7,6 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -143,6 +142,8 @@ class Explainer:
     def choose(self, windows: Sequence[tuple[Encoded, ...]], batch_tokens: int = BATCH_TOKENS) -> list[Encoded]:
         """One row per input: where an input is read in several windows, the one that answers best."""
         several = [i for i, w in enumerate(windows) if len(w) > 1]
+        if not several:
+            return [w[0] for w in windows]
         flat = [(i, row) for i in several for row in windows[i]]
 
         def run(part: Sequence[Encoded], numbers: Sequence[int]) -> list[torch.Tensor]:
@@ -284,7 +285,7 @@ class Explainer:
 
         def run(part: Sequence[Encoded], numbers: Sequence[int]) -> list[Outcome]:
             read = trace_batch(self.engine, part, [asks[i] for i in numbers], passes, self.lm_head)
-            outcomes = [Outcome(np.array(row.special)) for row in part]
+            outcomes = [Outcome() for _ in part]
             while waiting:
                 waiting.pop()()
             waiting.append(partial(read, outcomes))
@@ -295,16 +296,24 @@ class Explainer:
         found: list[Outcome] = self.each(rows, run, batch_tokens, self._pairs_that_fit(per_pair), progress)
         while waiting:
             waiting.pop()()
-        pairs = [(i, target) for i, outcome in enumerate(found) for target in outcome.answered.targets]
         for kind, runner in RUNNERS.items():
             share = {name: p for name, p in plan.items() if p[0].kind == kind}
-            if not share or not pairs:
+            numbers = [i for i, outcome in enumerate(found) for _ in outcome.answered.targets] if share else []
+            if not numbers:
                 continue
-            flat, targets = [rows[i] for i, _ in pairs], [target for _, target in pairs]
-            for name, parts in runner(
-                self.engine, flat, targets, share, batch_tokens=batch_tokens, progress=progress
-            ).items():
-                for (i, _), part in zip(pairs, parts, strict=True):
+            targets = [target for outcome in found for target in outcome.answered.targets]
+            values = [y for outcome in found for y in outcome.answered.values]
+            made = runner(
+                self.engine,
+                [rows[i] for i in numbers],
+                targets,
+                share,
+                values=values,
+                batch_tokens=batch_tokens,
+                progress=progress,
+            )
+            for name, parts in made.items():
+                for i, part in zip(numbers, parts, strict=True):
                     found[i].parts.setdefault(name, []).append(part)
         return found
 
@@ -314,14 +323,9 @@ class Explainer:
         if self._forward_only:
             parts = [without_future(p, t) for p, t in zip(parts, answered.targets, strict=True)]
         return [
-            Explanation(
-                tokens=row.tokens,
-                input_ids=row.input_ids,
+            Explanation.of_row(
+                row,
                 scores=part.scores,
-                special=outcome.special.copy(),
-                offsets=row.offsets,
-                word_ids=row.word_ids,
-                segments=row.segments,
                 target=target.label,
                 target_index=target.index,
                 contrast=target.contrast,
@@ -330,9 +334,6 @@ class Explainer:
                 options={**options, **part.options},
                 layers=part.layers,
                 matrices=part.matrices,
-                text=row.text,
-                pair=row.pair,
-                truncated=row.truncated,
                 prediction=target.prediction or answered.prediction,
                 model=self.name,
                 task=self.task,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -58,8 +58,29 @@ class Explanation:
     contrast: str | None = None  # the target is explained *rather than* this
     task: str = "sequence-classification"
 
+    @classmethod
+    def of_row(cls, row: Row, **known: Any) -> Explanation:
+        """Of a row whose tokens are described when somebody looks at them. known: the fields that the row does not have."""
+        found = object.__new__(cls)
+        own = {"input_ids": row.input_ids, "text": row.text, "pair": row.pair, "truncated": row.truncated, "_row": row}
+        found.__dict__.update(own, **known)
+        return found
+
+    if not TYPE_CHECKING:  # to a type checker only the fields are there
+
+        def __getattr__(self, name: str) -> Any:  # asked only for what is not there
+            if name not in OF_TOKENS or "_row" not in self.__dict__:
+                raise AttributeError(name)
+            value = getattr(self.__dict__["_row"], name)
+            self.__dict__[name] = np.array(value) if name == "special" else value
+            return self.__dict__[name]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and copy: everything worked out."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
     def __len__(self) -> int:
-        return len(self.tokens)
+        return len(self.input_ids)
 
     def words(self) -> list[Word]:
         """Whole words, special tokens left out; a word's score is the sum of its pieces' scores."""
@@ -192,6 +213,27 @@ class Explanation:
         from whence.render.figures import explanation_figure
 
         return explanation_figure(self, kind, **options)
+
+
+OF_TOKENS = frozenset(
+    {"tokens", "special", "offsets", "word_ids", "segments"}
+)  # what people call an explanation's tokens
+
+
+class Row(Protocol):
+    """What an Explanation reads of an encoded row; and the fields in OF_TOKENS, when they are asked for."""
+
+    @property
+    def input_ids(self) -> tuple[int, ...]: ...
+
+    @property
+    def text(self) -> str | None: ...
+
+    @property
+    def pair(self) -> str | None: ...
+
+    @property
+    def truncated(self) -> bool: ...
 
 
 class HasWords(Protocol):

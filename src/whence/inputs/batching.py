@@ -127,19 +127,22 @@ def collate(rows: Sequence[Encoded], pad_id: int | None, device: torch.device, w
 def to_batch(tables: Mapping[str, Ints | Bools | None], places: Ints, pad_id: int, device: torch.device) -> Batch:
     """Tables (batch, token) by the names of `Batch`, brought to the device by one copy."""
     there = {name: table for name, table in tables.items() if table is not None}
+    ids, valid = there["input_ids"].astype(np.int64, copy=False), there["valid"].astype(np.bool_, copy=False)
+    padded = not bool(valid.all())
     if there["attention_mask"].all():
         del there["attention_mask"]
-    ids, valid = there["input_ids"].astype(np.int64, copy=False), there["valid"].astype(np.bool_, copy=False)
-    together = np.array(list(there.values()), np.int64)  # (tables, b, longest)
+    if not padded:
+        del there["valid"]
+    together = np.array(list(there.values()), np.int64)  # (tables, batch, token)
     brought = dict(zip(there, to_device(together, device).unbind(), strict=True))
     return Batch(
         input_ids=brought["input_ids"],
         attention_mask=brought.get("attention_mask"),
-        valid=brought["valid"].bool(),
+        valid=brought["valid"].bool() if padded else torch.ones(valid.shape, dtype=torch.bool, device=device),
         token_type_ids=brought.get("token_type_ids"),
         pad_id=pad_id,
         places=to_device(places, device),
-        padded=not bool(valid.all()),
+        padded=padded,
         own_ids=ids,
         own_valid=valid,
         position_ids=brought.get("position_ids"),

@@ -60,12 +60,14 @@ class Encoded:
         return row
 
     def __getattr__(self, name: str) -> Any:  # asked only for what is not there
-        describe = self.__dict__.get("_describe")
-        if name not in DESCRIBED or describe is None:
+        own = self.__dict__
+        describe = own.get("_describe")
+        if name in DESCRIBED and describe is not None:
+            own.update(describe())
+            own["_describe"] = None  # it may hold all that a tokenizer knows
+        if name not in own:  # another thread may have described it meanwhile
             raise AttributeError(name)
-        found = describe()
-        self.__dict__.update(found)
-        return found[name]
+        return own[name]
 
     @cached_property
     def id_array(self) -> Ints:

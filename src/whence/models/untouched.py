@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -43,12 +43,13 @@ class Lent:
     training: Sequence[nn.Module]  # those in training mode
     configs: Sequence[Any]  # every distinct config that a module looks at
     hooked: Sequence[nn.Module]  # those that carry hooks
+    models: Sequence[PreTrainedModel]  # the model, and models in it
 
     @classmethod
     def of(cls, model: nn.Module) -> Lent:
         modules = modules_of(model)
         parameters: list[nn.Parameter | None] = []
-        training, configs, hooked = [], {}, []
+        training, configs, hooked, models = [], {}, [], []
         for module in modules:
             own = module.__dict__  # nn.Module's own look-up is slow where an attribute is absent
             if own["_parameters"]:
@@ -57,10 +58,12 @@ class Lent:
                 training.append(module)
             if "config" in own:
                 configs[id(own["config"])] = own["config"]
+                if isinstance(module, PreTrainedModel):
+                    models.append(module)
             if own["_forward_hooks"] or own["_forward_pre_hooks"]:
                 hooked.append(module)
         there = [p for p in parameters if p is not None]
-        return cls(modules, there, training, [c for c in configs.values() if c is not None], hooked)
+        return cls(modules, there, training, [c for c in configs.values() if c is not None], hooked, models)
 
     @cached_property
     def listened_to(self) -> bool:
@@ -84,8 +87,10 @@ def untouched(model: PreTrainedModel, *, attention: str | None = None, pad_id: i
     """
     with lock_of(model):
         lent = Lent.of(model)
+        text_config = model.config.get_text_config()
         trainable = [p for p in lent.parameters if p.requires_grad]
-        put_back = remember(model, lent, trainable)
+        put_back = remember(lent, text_config, trainable)
+        whole = False
         try:
             for module in lent.training:
                 module.training = False
@@ -95,23 +100,22 @@ def untouched(model: PreTrainedModel, *, attention: str | None = None, pad_id: i
                 for config in lent.configs:
                     config._attn_implementation_internal = attention
             if pad_id is not None:
-                model.config.get_text_config().pad_token_id = pad_id
+                text_config.pad_token_id = pad_id
             with torch.inference_mode(False), torch.enable_grad():
                 yield lent
+            whole = True
         finally:
-            to_the_end(put_back)
+            to_the_end(partial(put_back, whole))
 
 
-def remember(model: PreTrainedModel, lent: Lent, trainable: Sequence[nn.Parameter]) -> Callable[[], None]:
-    """What puts everything back that whence may change of a model."""
+def remember(lent: Lent, text_config: Any, trainable: Sequence[nn.Parameter]) -> Callable[[bool], None]:
+    """What puts everything back that whence may change of a model; told whether its block ran to the end."""
     hooks = lent.hooks()
-    owners = [owner.__dict__ for owner in (model, model.base_model)]
-    capturing = [CAPTURING in own for own in owners]
+    uncollected = [model.__dict__ for model in lent.models if CAPTURING not in model.__dict__]
     implementations = [(c, c._attn_implementation_internal) for c in lent.configs]
-    text_config = model.config.get_text_config()
     padding = text_config.pad_token_id
 
-    def put_back() -> None:
+    def put_back(whole: bool) -> None:
         text_config.pad_token_id = padding
         for config, implementation in implementations:
             config._attn_implementation_internal = implementation
@@ -119,12 +123,11 @@ def remember(model: PreTrainedModel, lent: Lent, trainable: Sequence[nn.Paramete
             parameter.requires_grad_(True)
         for module in lent.training:
             module.training = True
-        for module in lent.modules:
-            own = module.__dict__
-            if own["_forward_hooks"] or own["_forward_pre_hooks"]:
+        # hooks of whence's own go with the blocks that put them there, if nothing breaks in between; transformers' stay
+        if not whole or any(CAPTURING in own for own in uncollected):
+            for module in lent.modules:
                 leave_hooks(module, hooks.get(module, set()))
-        for own, there_before in zip(owners, capturing, strict=True):
-            if not there_before:
+            for own in uncollected:
                 own.pop(CAPTURING, None)
 
     return put_back

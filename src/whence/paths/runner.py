@@ -43,16 +43,18 @@ def run_paths(
     plan: Mapping[str, tuple[Method, dict[str, Any]]],
     *,
     batch_tokens: int,
+    values: Sequence[float] | None = None,
     progress: bool | None = None,
 ) -> dict[str, list[Part]]:
     """Every path method of `plan` on every row toward its target: {name: one Part per row}.
 
+    values: y of each row's target, where the model has answered already.
     batch_tokens: how many tokens, padding included, run at once at most.
     """
     ground = ground_of(engine)
     paths = {name: method.function(ground, **options) for name, (method, options) in plan.items()}
     budget = batch_tokens if engine.device.type == "cuda" else min(batch_tokens, CPU_TOKENS)
-    walker = Walker(engine, ground, rows, [t.joint() for t in targets], [t.y for t in targets], budget, progress)
+    walker = Walker(engine, ground, rows, [t.joint() for t in targets], values, budget, progress)
     return {name: walker.walk(name, path) for name, path in paths.items()}
 
 
@@ -81,7 +83,7 @@ class Walker:
     ground: Ground
     rows: Sequence[Encoded]
     terms: Sequence[Term]
-    values: Sequence[float | None]  # y of each row, where it is known
+    values: Sequence[float] | None  # y of each row, where the model has answered already
     batch_tokens: int
     progress: bool | None
     finite: list[Tensor] = field(default_factory=list)  # whether each batch's logits were; asked at the end
@@ -178,10 +180,9 @@ class Walker:
         values: dict[tuple[int, int], float] = {}
         first: dict[tuple[object, ...], int] = {}
         shared = [first.setdefault(blank(r, t), i) for i, (r, t) in enumerate(zip(self.rows, self.terms, strict=True))]
-        known = path.of == "logit" and None not in self.values  # the model has answered already
         pairs = [(row, 1) for row in first.values()]
-        if known:
-            values |= {(row, 0): float(y) for row, y in enumerate(self.values) if y is not None}
+        if path.of == "logit" and self.values is not None:
+            values |= {(row, 0): float(y) for row, y in enumerate(self.values)}
         else:
             pairs += [(row, 0) for row in range(len(self.rows))]
         owners = [self.rows[row] for row, _ in pairs]

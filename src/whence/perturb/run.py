@@ -54,9 +54,10 @@ def run_perturbations(
     plan: Mapping[str, tuple[Method, dict[str, Any]]],
     *,
     batch_tokens: int,
+    values: Sequence[float] | None = None,
     progress: bool | None = None,
 ) -> dict[str, list[Part]]:
-    """{method: one Part per row}: every row explained for its own target.
+    """{method: one Part per row}: every row explained for its own target. values: y of each, where the model has answered already.
 
     Games begin in the order of the rows as long as their changed rows fit into memory together, all methods of a row at once;
     each round of questions is one call of the scheduler.
@@ -76,16 +77,17 @@ def run_perturbations(
                 method, options = plan[name]
                 text = Text(rows[number], stand_ins, engine.task.name)
                 play: Play = method.function(text, **options)
-                running.append(Running(name, number, play, targets[number].joint(), targets[number].y, next(play)))
+                y = None if values is None else values[number]
+                running.append(Running(name, number, play, targets[number].joint(), y, next(play)))
                 tokens += running[-1].question.tokens
             expected = done + sum(r.expected for r in running)
             counter.expect(expected + len(waiting) * (expected // max(over + len(running), 1)))
             answers = ask(engine, running, batch_tokens, counter)
             still: list[Running] = []
-            for game, values in zip(running, answers, strict=True):
-                game.asked += len(values)
+            for game, answer in zip(running, answers, strict=True):
+                game.asked += len(answer)
                 try:
-                    game.question = game.play.send(values)
+                    game.question = game.play.send(answer)
                     still.append(game)
                 except StopIteration as end:
                     part: Part = end.value

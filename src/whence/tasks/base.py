@@ -68,7 +68,6 @@ class Target:
     terms: tuple[Term, ...]
     contrast: str | None = None
     prediction: str | None = None  # what the model says in its place, where that is not simply its answer
-    y: float | None = None  # the value of all terms together, once the model has answered
     reach: int = -1  # the last token at which the contrast is read, where that is not where the target is
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import torch.nn.functional as F
@@ -83,8 +84,7 @@ class SequenceClassification:
         return replace(scalar, index=predicted, against=predicted)
 
     def _target(self, row: Encoded, index: int, contrast: int | None) -> Target:
-        term = Term((0,), (index,), (self._readout(row),), None if contrast is None else (contrast,))
-        return Target(self.labels[index], index, (term,), None if contrast is None else self.labels[contrast])
+        return label_target(self.labels, index, contrast, self._readout(row))
 
     def _readout(self, row: Encoded) -> int:
         """Hugging Face's decoders read the rightmost token that is not padding, and tell padding by its id alone."""
@@ -101,3 +101,10 @@ class SequenceClassification:
                 Prediction(self.labels[best], best, None if log_probabilities is None else row[best], tuple(row))
             )
         return found
+
+
+@lru_cache(4096)  # rows of a batch have few different targets
+def label_target(labels: tuple[str, ...], index: int, contrast: int | None, readout: int) -> Target:
+    """A label, read at one token."""
+    term = Term((0,), (index,), (readout,), None if contrast is None else (contrast,))
+    return Target(labels[index], index, (term,), None if contrast is None else labels[contrast])

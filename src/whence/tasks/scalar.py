@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from whence.errors import NotSupported
@@ -32,30 +34,17 @@ class Scalar:
 
     @classmethod
     def stack(cls, terms: Sequence[Term], device: torch.device) -> Scalar:
-        """One row per term. Rows of a batch have few different terms, and each is looked at once."""
-        number: dict[Term, int] = {}
-        numbers = [number.setdefault(term, len(number)) for term in terms]  # of each row's term
-        widths = [len(t.places) for t in number]
-        width = max(widths)
-        contrastive = [t.contrasts is not None for t in number]
-        logarithmic = [t.of == "log-probability" for t in number]
-
-        def padded(values: Sequence[Sequence[int]]) -> Sequence[Sequence[int]]:
-            return [[*v, *[0] * (width - len(v))] for v in values]
-
-        table = np.array(
-            [
-                padded([t.places for t in number]),
-                padded([t.indices for t in number]),
-                padded([t.contrasts or t.indices for t in number]),
-                padded([t.readouts for t in number]),
-                padded([[1] * len(t.places) for t in number]),
-                padded([(c,) for c in contrastive]),
-                padded([(of,) for of in logarithmic]),
-            ],
-            np.int64,
-        )  # (7, terms, m)
-        there = to_device(table.take(numbers, axis=1), device)  # (7, b, m), one copy
+        """One row per term. Rows of a batch have few different terms, often the same object, and each is looked at once."""
+        distinct = {id(term): term for term in terms}
+        known = list(dict.fromkeys(distinct.values()))
+        widths = [len(t.places) for t in known]
+        if len(known) == 1:
+            there = one_term(known[0], device).expand(-1, len(terms), -1)
+        else:
+            number = {term: i for i, term in enumerate(known)}
+            of_object = {key: number[term] for key, term in distinct.items()}
+            table = tabulated(known, max(widths)).take([of_object[id(term)] for term in terms], axis=1)
+            there = to_device(table, device)  # one copy
         place, index, against, readout, weight, subtracted, logs = there.unbind()  # each (b, m)
         return cls(
             place=place,
@@ -65,9 +54,9 @@ class Scalar:
             weight=weight,
             contrastive=subtracted[:, 0],
             logarithmic=logs[:, 0],
-            any_contrast=any(contrastive),
-            any_logarithm=any(logarithmic),
-            any_padding=min(widths) < width,
+            any_contrast=any(t.contrasts is not None for t in known),
+            any_logarithm=any(t.of == "log-probability" for t in known),
+            any_padding=min(widths) < max(widths),
         )
 
     def take(self, rows: Tensor) -> Scalar:
@@ -127,3 +116,31 @@ class Scalar:
         at = index if places == 1 else self.place * options + index
         picked = values.flatten(1).gather(1, at)  # (b, m)
         return (picked * self.weight if self.any_padding else picked).sum(-1)
+
+
+def tabulated(terms: Sequence[Term], width: int) -> NDArray[np.int64]:
+    """What the tensors of a `Scalar` hold, in their order: (7, terms, m)."""
+
+    def padded(values: Sequence[Sequence[int]]) -> list[list[int]]:
+        return [[*v, *[0] * (width - len(v))] for v in values]
+
+    return np.array(
+        [
+            padded([t.places for t in terms]),
+            padded([t.indices for t in terms]),
+            padded([t.contrasts or t.indices for t in terms]),
+            padded([t.readouts for t in terms]),
+            padded([[1] * len(t.places) for t in terms]),
+            padded([(t.contrasts is not None,) for t in terms]),
+            padded([(t.of == "log-probability",) for t in terms]),
+        ],
+        np.int64,
+    )
+
+
+@lru_cache(256)
+def one_term(term: Term, device: torch.device) -> Tensor:
+    """A term's table (7, 1, m) on a device, where most batches ask for the same one again. Made by a copy that is waited for: it
+    is there for whatever stream uses it next."""
+    with torch.inference_mode(False):
+        return torch.from_numpy(tabulated([term], len(term.places))).to(device)
