@@ -26,7 +26,7 @@ SUITES = {
     "scaling": ("bench.suites.scaling", "cost against tokens, rows, layers, vocabulary and number of methods"),
     "h200": ("bench.suites.h200", "what is promised on one H200"),
     "kernels": ("bench.suites.kernels", "the fused ALTI kernel against the blocked path (CUDA)"),
-    "agreement": ("bench.suites.agreement", "scores on the device against the CPU, in float32 and bfloat16"),
+    "agreement": ("bench.suites.agreement", "scores on the device against the CPU, in float32, tf32 and bfloat16"),
 }
 CPU = ("single-pass", "relevance", "mixing", "paths", "perturbation", "evaluation", "long", "scaling")
 

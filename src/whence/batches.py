@@ -55,8 +55,9 @@ def trace_batch(
     said: Said | None = None
     made: list[Made] = []
     batch = engine.collate(rows)
+    own = engine.model.dtype
     for planned in passes or [ForwardPass({}, None)]:
-        dtype, heads = planned.dtype(engine.model.dtype), lm_heads(planned.plan, lm_head)
+        dtype, heads = planned.dtype(own), lm_heads(planned.plan, lm_head)
         both, shared = planned.follows_gradients, planned.shares_maps or any(ask.many for ask in asks)
         with record(
             engine.model, engine.task, batch, planned.needs, planned.rules, dtype, heads, gradients=both, shared=shared
@@ -65,7 +66,7 @@ def trace_batch(
             for scalar, of_target, last in said.turns() if planned.plan else ():
                 traces = planned.traces(recording, scalar, last=last)
                 for name, (method, options) in planned.plan.items():
-                    made.append(Made.of(name, method(traces[name], **options), of_target, engine.model.dtype))
+                    made.append(Made.of(name, method(traces[name], **options), of_target, own))
     assert said is not None
     return partial(read, said, made, rows)
 

@@ -76,8 +76,7 @@ def free_memory(device: torch.device) -> int | None:
 def check_attention_fits(per_pair: int, longest: int, device: torch.device) -> None:
     """Refuse a text whose attention alone, at `per_pair` bytes for every (query, key), is more than there is room for,
     before it takes the machine down."""
-    wanted = per_pair * longest**2
-    free = free_memory(device) if wanted else None  # which a GPU's driver is asked for
+    wanted, free = per_pair * longest**2, free_memory(device)
     if free is not None and wanted > free:
         raise ModelError(
             f"the attention of a text of {longest} tokens takes about {wanted / 1e9:.0f} GB, and {free / 1e9:.0f} GB are free: "

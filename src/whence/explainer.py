@@ -292,7 +292,8 @@ class Explainer:
             return outcomes
 
         per_pair = self._attention_bytes(passes)
-        check_attention_fits(per_pair, max(map(len, rows), default=0), self.device)
+        if per_pair:
+            check_attention_fits(per_pair, max(map(len, rows), default=0), self.device)
         found: list[Outcome] = self.each(rows, run, batch_tokens, self._pairs_that_fit(per_pair), progress)
         while waiting:
             waiting.pop()()

@@ -101,8 +101,11 @@ def collate(rows: Sequence[Encoded], pad_id: int | None, device: torch.device, w
     valid = np.arange(longest) < lengths[:, None]  # (b, longest)
 
     def fill(values: Sequence[Ints], value: int) -> Ints:
+        together = np.concatenate(values)
+        if together.size == valid.size:
+            return together.reshape(valid.shape)
         table = np.full(valid.shape, value)
-        table[valid] = np.concatenate(values)
+        table[valid] = together
         return table
 
     def given(name: str, otherwise: Callable[[Encoded], Sequence[int]]) -> Ints | None:

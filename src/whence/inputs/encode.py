@@ -168,14 +168,14 @@ class Encoder:
         found: dict[int, Read] = {}
         if len(inputs) < 2:
             return found
-        if self.tokenizer is not None and self.tokenizer.is_fast:
-            texts = [i for i, item in enumerate(inputs) if isinstance(item, str) and is_unicode(item)]
-            pairs = [i for i, item in enumerate(inputs) if isinstance(item, tuple) and is_pair(item)]
-            if texts:
-                found |= zip(texts, self._read([inputs[i] for i in texts]), strict=True)
-            if pairs:
-                first, second = zip(*(inputs[i] for i in pairs), strict=True)
-                found |= zip(pairs, self._read(list(first), list(second)), strict=True)
+        texts = [i for i, item in enumerate(inputs) if isinstance(item, str) and is_unicode(item)]
+        pairs = [i for i, item in enumerate(inputs) if isinstance(item, tuple) and is_pair(item)]
+        reads = bool(texts or pairs) and self.tokenizer is not None and self.tokenizer.is_fast
+        if reads and texts:
+            found |= zip(texts, self._read([inputs[i] for i in texts]), strict=True)
+        if reads and pairs:
+            first, second = zip(*(inputs[i] for i in pairs), strict=True)
+            found |= zip(pairs, self._read(list(first), list(second)), strict=True)
         rows = {i: item["input_ids"] for i, item in enumerate(inputs) if isinstance(item, dict) and has_ids_alone(item)}
         return found | self._good_rows(rows)
 
