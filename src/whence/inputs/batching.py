@@ -152,12 +152,17 @@ def to_batch(tables: Mapping[str, Ints | Bools | None], places: Ints, pad_id: in
     )
 
 
+STAGED_BYTES = 1 << 16  # CUDA takes a copy of so little at once and waits for nobody; of more, from pinned memory alone
+
+
 def to_device(array: NDArray[Any], device: torch.device) -> Tensor:
-    """On a GPU from pinned memory, so that the copy waits for nobody."""
+    """A copy that waits for nobody."""
     tensor = torch.from_numpy(array)
     if not array.size:
         return torch.empty_like(tensor, device=device)
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+    if device.type != "cuda":
+        return tensor.to(device)
+    return (tensor if array.nbytes <= STAGED_BYTES else tensor.pin_memory()).to(device, non_blocking=True)
 
 
 class Fetched:

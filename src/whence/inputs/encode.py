@@ -54,7 +54,7 @@ class Encoded:
 
     @classmethod
     def of_ids(cls, ids: tuple[int, ...], describe: Callable[[], dict[str, Any]], **known: Any) -> Encoded:
-        """A row of ids; `describe` gives its tokens, special, offsets, word_ids and segments. known: other fields, and `id_array`."""
+        """A row of ids; `describe` gives its tokens, special, offsets, word_ids and segments. known: other fields."""
         row = object.__new__(cls)
         row.__dict__.update(LEFT_OUT, input_ids=ids, _describe=describe, **known)
         return row
@@ -106,13 +106,11 @@ LEFT_OUT = {f.name: f.default for f in fields(Encoded) if f.default is not MISSI
 
 @dataclass(frozen=True)
 class Read:
-    """What is known of one of many inputs because all of them were looked at together: what a tokenizer made of a text, or a
-    row of ids that are known to be good."""
+    """What a tokenizer made of one text."""
 
     ids: tuple[int, ...]
-    types: tuple[int, ...] | None = None  # only where the model tells segments apart
-    known: Encoding | None = None  # characters and words of the tokens, where a tokenizer knows them
-    array: Ints | None = None  # ids
+    types: tuple[int, ...] | None  # only where the model tells segments apart
+    known: Encoding | None  # characters and words of the tokens, where the tokenizer knows them
 
 
 def is_single(inputs: object) -> bool:
@@ -134,8 +132,12 @@ class Encoder:
         """Encode every input, in order. `on_long` says what happens to a text longer than the model can read."""
         if on_long not in ("error", "truncate"):
             raise InputError(f"on_long={on_long!r}: choose 'truncate' (with a warning) or 'error'.")
-        read = self._read_together(inputs)
-        rows = [self.encode_one(item, where(i, len(inputs)), on_long, read.get(i)) for i, item in enumerate(inputs)]
+        read = self._read_together(inputs) if len(inputs) > 1 else {}
+        good = self._good_rows(inputs) if len(inputs) > 1 else {}
+        rows = [
+            good[i] if i in good else self.encode_one(item, where(i, len(inputs)), on_long, read.get(i))
+            for i, item in enumerate(inputs)
+        ]
         cut = sum(row.truncated for row in rows)
         if cut:
             warnings.warn(
@@ -147,7 +149,7 @@ class Encoder:
         return rows
 
     def encode_one(self, item: Any, at: str = "", on_long: str = "error", read: Read | None = None) -> Encoded:
-        """One input; `at` begins the errors about it. read: what is known of it already."""
+        """One input; `at` begins the errors about it. read: what the tokenizer made of it, where that is known."""
         if isinstance(item, str):
             return self.encode_text(item, None, at, on_long, read=read)
         if isinstance(item, tuple):
@@ -157,30 +159,30 @@ class Encoder:
                 )
             return self.encode_text(item[0], item[1], at, on_long, read=read)
         if isinstance(item, Mapping):
-            return self._encode_ids(item, at) if read is None else self.from_ids(read.ids, array=read.array)
+            return self._encode_ids(item, at)
         raise InputError(
             f"{at}expected a text, a (text, text) pair or a mapping with 'input_ids', got {type(item).__name__}."
         )
 
     def _read_together(self, inputs: Sequence[Any]) -> dict[int, Read]:
-        """What can be found out of many inputs at once, by their number: of texts, of pairs, and of rows of ids. An input that is
-        left out is looked at by itself, and if it cannot be read that is where it is said why."""
-        found: dict[int, Read] = {}
-        if len(inputs) < 2:
-            return found
+        """What the tokenizer makes of the texts and pairs among the inputs, by their number: one call for all texts, one for all
+        pairs. What is left out is read by itself, and if it cannot be read that is where it is said why."""
         texts = [i for i, item in enumerate(inputs) if isinstance(item, str) and is_unicode(item)]
         pairs = [i for i, item in enumerate(inputs) if isinstance(item, tuple) and is_pair(item)]
-        reads = bool(texts or pairs) and self.tokenizer is not None and self.tokenizer.is_fast
-        if reads and texts:
+        found: dict[int, Read] = {}
+        if not (texts or pairs) or self.tokenizer is None or not self.tokenizer.is_fast:
+            return found
+        if texts:
             found |= zip(texts, self._read([inputs[i] for i in texts]), strict=True)
-        if reads and pairs:
+        if pairs:
             first, second = zip(*(inputs[i] for i in pairs), strict=True)
             found |= zip(pairs, self._read(list(first), list(second)), strict=True)
-        rows = {i: item["input_ids"] for i, item in enumerate(inputs) if isinstance(item, dict) and has_ids_alone(item)}
-        return found | self._good_rows(rows)
+        return found
 
-    def _good_rows(self, rows: Mapping[int, list[Any]]) -> dict[int, Read]:
-        """Those rows of ids that would be taken as they are."""
+    def _good_rows(self, inputs: Sequence[Any]) -> dict[int, Encoded]:
+        """The rows of ids among the inputs that can be taken as they are, by their number: ids of all of them are looked at together.
+        Others are looked at one by one, and that is where it is said what is wrong with them."""
+        rows = {i: item["input_ids"] for i, item in enumerate(inputs) if isinstance(item, dict) and has_ids_alone(item)}
         try:
             flat = np.array(list(itertools.chain.from_iterable(rows.values())))
         except (TypeError, ValueError):  # entries that are lists, of different lengths
@@ -191,10 +193,11 @@ class Encoder:
             return {}  # they count as 0 and 1
         found, ints, start = {}, flat.tolist(), 0
         for i, row in rows.items():
-            ids, array = tuple(ints[start : start + len(row)]), flat[start : start + len(row)]
-            start += len(row)
-            if len(ids) <= self.max_length and not self.special_ids.issuperset(ids):
-                found[i] = Read(ids, array=array)
+            end = start + len(row)
+            ids = tuple(ints[start:end])
+            if end - start <= self.max_length and not self.special_ids.issuperset(ids):
+                found[i] = self.from_ids(ids, array=flat[start:end])
+            start = end
         return found
 
     def _read(self, texts: list[str], pairs: list[str] | None = None, **options: Any) -> list[Read]:
@@ -308,8 +311,10 @@ class Encoder:
         array: Ints | None = None,
     ) -> Encoded:
         """A row of ids that are known to be good. array: the same ids, where they are at hand as an array."""
-        known = {"token_type_ids": types, "attention_mask": mask} | ({} if array is None else {"id_array": array})
-        return Encoded.of_ids(ids, partial(self._described, ids, types), **known)
+        row = Encoded.of_ids(ids, partial(self._described, ids, types), token_type_ids=types, attention_mask=mask)
+        if array is not None:
+            row.__dict__["id_array"] = array
+        return row
 
     def _described(self, ids: tuple[int, ...], types: tuple[int, ...] | None) -> dict[str, Any]:
         special = tuple(map(self.special_ids.__contains__, ids))
