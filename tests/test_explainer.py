@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -353,3 +353,22 @@ def test_roberta_positions_start_after_the_padding_id() -> None:
 def test_the_default_method_falls_back_where_relevance_has_no_rules() -> None:
     assert whence.load(architectures.build("bert"), architectures.tokenizer()).explain(TEXTS[0]).method == "attnlrp"
     assert whence.load(architectures.build("mpnet"), architectures.tokenizer()).explain(TEXTS[0]).method == "gae"
+
+
+def test_of_equal_logits_the_answer_is_the_one_that_was_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU may take another of two equal logits for the largest than the host does: what it took is what is explained."""
+    model = architectures.build("bert", torch.float32)
+    with torch.no_grad():
+        model.classifier.weight[:] = model.classifier.weight[:1]
+        model.classifier.bias[:] = 0
+    ex = whence.load(model, architectures.tokenizer())
+    at_once = SequenceClassification.at_once
+
+    def last(self: Any, rows: Any, asks: Any, logits: torch.Tensor) -> Any:
+        scalar = at_once(self, rows, asks, logits)
+        assert scalar is not None
+        return replace(scalar, index=torch.full_like(scalar.index, len(self.labels) - 1))
+
+    monkeypatch.setattr(SequenceClassification, "at_once", last)
+    found = ex.explain(["good", "a slow film"], "gradient-x-input")
+    assert [e.target for e in found] == [ex.labels[-1]] * 2

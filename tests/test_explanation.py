@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import json
+import pickle
 
+import numpy as np
 import pytest
 
 import whence
@@ -65,3 +69,32 @@ def test_tables_print_themselves() -> None:
     assert "attcat" in repr(whence.methods())
     assert "<td>attcat</td>" in whence.methods()._repr_html_()
     assert "sentiment" in repr(whence.models())
+
+
+def test_tokens_are_named_when_looked_at_and_an_explanation_is_an_ordinary_one(explainer: whence.Explainer) -> None:
+    def fresh() -> whence.Explanation:
+        found: whence.Explanation = explainer.explain("the actors moved", "gradient")
+        return found
+
+    looked_at = fresh()
+    assert len(looked_at.tokens) == len(looked_at) == len(looked_at.special)
+    assert "tokens" not in fresh().__dict__
+    for made in (
+        pickle.loads(pickle.dumps(fresh())),
+        copy.deepcopy(fresh()),
+        copy.copy(fresh()),
+        dataclasses.replace(fresh()),
+        whence.Explanation.from_dict(fresh().to_dict()),
+    ):
+        assert made == looked_at
+    assert dataclasses.asdict(fresh())["tokens"] == looked_at.tokens
+    assert repr(fresh()) == repr(looked_at)
+    with pytest.raises(AttributeError, match="nothing"):
+        fresh().nothing  # noqa: B018
+
+
+def test_every_explanation_has_a_mask_of_its_own(explainer: whence.Explainer) -> None:
+    found = explainer.explain("the actors moved", ["gradient", "gae"])
+    found["gradient"].special[:] = False
+    assert found["gae"].special.any()
+    assert found["gae"].special.dtype == np.bool_

@@ -6,10 +6,13 @@ import copy
 import pickle
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests import architectures
+from whence.errors import InputError
 from whence.inputs.batching import pack, unused_id
 from whence.inputs.encode import Encoded, Encoder, words_from_pieces
 
@@ -80,3 +83,71 @@ def test_a_row_of_ids_is_described_when_asked_and_is_an_ordinary_row() -> None:
     assert row().free == (1, 2)
     with pytest.raises(AttributeError, match="colour"):
         row().colour  # noqa: B018
+
+
+def encoder(**given: int) -> Encoder:
+    tokenizer = architectures.tokenizer()
+    known = {"max_length": 12, "vocab_size": len(tokenizer), "type_vocab_size": 2} | given
+    return Encoder(tokenizer=tokenizer, special_ids=frozenset({0, 2, 3}), **known)
+
+
+MIXED = [
+    "a charming film",
+    ("the film", "a story !"),
+    {"input_ids": [2, 5, 6, 3]},
+    {"input_ids": [2, 7, 3], "token_type_ids": [0, 0, 0]},
+    {"input_ids": np.array([2, 5, 1, 3])},
+    "the music is lovely and the story is slow and very long and good and funny !",  # more than 12 tokens: it is cut
+    {"input_ids": [2, 1, 3]},
+    {"input_ids": [np.int64(2), np.int64(9), 3]},
+    "good",
+]
+
+
+@pytest.mark.filterwarnings("ignore::whence.errors.Truncated")
+def test_inputs_read_together_are_those_read_one_by_one() -> None:
+    own = encoder()
+    together, alone = own.encode(MIXED), [own.encode([item])[0] for item in MIXED]
+    assert together == alone
+    assert [row.truncated for row in together] == [i == 5 for i in range(len(MIXED))]
+    assert all(type(i) is int for row in together for i in row.input_ids)
+    for row in together:
+        assert row.id_array.tolist() == list(row.input_ids)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "",
+        "half \ud800",
+        ("a film", 3),
+        {"input_ids": []},
+        {"input_ids": [2, True, 3]},
+        {"input_ids": [2, 5.0, 3]},
+        {"input_ids": [2, "5", 3]},
+        {"input_ids": [[2, 5, 3], [2, 3]]},
+        {"input_ids": [2, [5], 3]},
+        {"input_ids": [2, -1, 3]},
+        {"input_ids": [2, 10**6, 3]},
+        {"input_ids": [2, 10**30, 3]},
+        {"input_ids": [2, 3, 0]},
+        {"input_ids": [2] + [5] * 20 + [3]},
+        {"input_ids": [2, 5, 3], "labels": [1]},
+    ],
+)
+def test_among_good_inputs_a_bad_one_is_named_as_by_itself(bad: object) -> None:
+    own = encoder()
+    with pytest.raises(InputError) as alone:
+        own.encode([bad])
+    with pytest.raises(InputError) as among:
+        own.encode(["good", {"input_ids": [2, 5, 6, 3]}, bad, ("a", "film")])
+    assert str(among.value) == f"input 2: {alone.value}"
+
+
+def test_a_text_is_described_when_asked_and_lets_go_of_what_the_tokenizer_made() -> None:
+    row = encoder().encode(["a charming film", "good"])[0]
+    assert "tokens" not in row.__dict__
+    assert (row.tokens[0], row.offsets[1], row.word_ids[1], row.segments[0]) == ("[CLS]", (0, 1), 0, None)
+    assert row.__dict__["_describe"] is None
+    with pytest.raises(AttributeError):
+        row.nothing  # noqa: B018
