@@ -34,6 +34,7 @@ class Parts:
     weight: Tensor  # (H, e, d) W_O, centred and scaled by γ
     residual: Tensor  # (b, n, d) x, likewise
     scale: Tensor  # (b, n) 1/σ_i
+    dtype: torch.dtype  # what the model ran in; everything here is at least float32
 
     def rows(self) -> Iterator[tuple[slice, Parts]]:
         """A few rows of the batch at a time, as many as VECTOR_BYTES allow."""
@@ -51,15 +52,19 @@ class Parts:
                 ),
             )
 
-    def vectors(self) -> Tensor:
-        """U_h[j] = v_j^h W_O^h: (b, n, H, d). One product per head for all rows: by rows, W_O would be copied for each."""
+    def vectors(self, dtype: torch.dtype | None = None) -> Tensor:
+        """U_h[j] = v_j^h W_O^h: (b, n, H, d), in another dtype on request. One product per head for all rows: by rows, W_O would be
+        copied for each."""
         b, _, n, _ = self.value.shape
-        of_heads = self.value.transpose(0, 1).flatten(1, 2) @ self.weight  # (H, b·n, d)
+        value, weight = self.value.to(dtype or self.value.dtype), self.weight.to(dtype or self.weight.dtype)
+        of_heads = value.transpose(0, 1).flatten(1, 2) @ weight  # (H, b·n, d)
         return of_heads.view(-1, b, n, of_heads.shape[-1]).permute(1, 2, 0, 3)
 
     def own(self, vectors: Tensor) -> Tensor:
         """T_ii / scale_i, the one part that holds the residual: (b, n, d)."""
         diagonal = self.attention.diagonal(dim1=-2, dim2=-1)  # (b, H, n)
+        if vectors.is_cuda:  # one pass over the vectors
+            return self.residual + torch.einsum("bhn,bnhd->bnd", diagonal.to(vectors.dtype), vectors)
         own = self.residual.clone()
         for h in range(diagonal.shape[1]):
             own.addcmul_(vectors[:, :, h], diagonal[:, h, :, None])
@@ -84,8 +89,9 @@ def distances(parts: Parts, target: Tensor, order: int) -> Tensor:
 
 
 def some_distances(parts: Parts, target: Tensor, order: int) -> Tensor:
-    vectors = parts.vectors()
     goal = target / parts.scale[:, :, None]  # so that the parts need no division: ‖t − sP‖ = s·‖t/s − P‖
+    # sums of absolute values bear vectors that are rounded as the model's own states are
+    vectors = parts.vectors(parts.dtype if order == 1 and fusible(goal) else None)
     found = l1_distances(parts.attention, vectors, goal) if order == 1 else l2_distances(parts, vectors, goal)
     found.diagonal(dim1=-2, dim2=-1).copy_(torch.linalg.vector_norm(goal - parts.own(vectors), order, dim=-1))
     return found.mul_(parts.scale[:, :, None])

@@ -98,7 +98,7 @@ def parts_of(block: Block, through: Sequence[Norm], with_eps: bool = False) -> P
         weight, residual = (transformed(vectors, norm) for vectors in (weight, residual))
         variance = norm.variance + norm.eps if with_eps else norm.variance
         scale = scale * variance.clamp(min=torch.finfo(variance.dtype).tiny).rsqrt()
-    return Parts(block.attention, block.value, weight, residual, scale)
+    return Parts(block.attention, block.value, weight, residual, scale, block.dtype)
 
 
 def transformed(vectors: Tensor, norm: Norm) -> Tensor:

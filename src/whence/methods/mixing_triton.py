@@ -2,9 +2,10 @@
 
 Distances: one program takes BQ queries and BK keys of one row. For BD features at a time it keeps the queries' goals in registers, and for
 each key multiplies (BQ, H) weights with (H, BD) vectors, subtracts, takes absolute values and sums: the (n, n, d) parts never
-leave the chip. Norms: one program takes a key's vectors and writes their Gram matrix, (H, H) numbers; then one takes BQ queries
-and BK keys and sums over head pairs. Imported only where CUDA and Triton are there; `distances` has the references that
-`python -m bench kernels` holds them against (l1_blocked, squares_by_pairs).
+leave the chip. The products run on tensor cores: a float32 number is the sum of two in bfloat16 up to 2⁻¹⁷ of itself, so three
+products of halves, high·high + high·low + low·high, stand for one in float32. Norms: one program takes a key's vectors and writes their
+Gram matrix, (H, H) numbers; then one takes BQ queries and BK keys and sums over head pairs. Imported only where CUDA and Triton are
+there; `distances` has the references that `python -m bench kernels` holds them against (l1_blocked, squares_by_pairs).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 QUERIES, KEYS, FEATURES = 64, 16, 128
+HALVES = (8, 0)  # the first GPUs (compute capability) whose tensor cores take bfloat16
 GRAM_FEATURES = 128
 PAIR_QUERIES, PAIR_KEYS = 32, 64
 
@@ -22,7 +24,7 @@ PAIR_QUERIES, PAIR_KEYS = 32, 64
 @triton.jit  # type: ignore[untyped-decorator]
 def _l1_kernel(  # type: ignore[no-untyped-def]
     weights,  # (row, query, key, head), heads contiguous
-    vectors,  # (row, key, head, feature), features contiguous
+    vectors,  # (row, key, head, feature), features contiguous; weights are rounded to what these are in
     goal,  # (row, query, feature), features contiguous
     out,  # (row, query, key), keys contiguous
     n,
@@ -42,7 +44,7 @@ def _l1_kernel(  # type: ignore[no-untyped-def]
     BQ: tl.constexpr,
     BK: tl.constexpr,
     BD: tl.constexpr,
-    PRECISION: tl.constexpr,
+    SPLIT: tl.constexpr,  # float32 is multiplied in halves
 ):
     row = tl.program_id(2).to(tl.int64)  # offsets of long texts and large batches outgrow 32 bits
     queries = tl.program_id(0) * BQ + tl.arange(0, BQ)
@@ -53,7 +55,7 @@ def _l1_kernel(  # type: ignore[no-untyped-def]
     total = tl.zeros((BQ, BK), dtype=tl.float32)
     for start in range(0, d, BD):
         features = start + tl.arange(0, BD)
-        away = tl.load(
+        away = -tl.load(
             goal + row * g_row + at_queries[:, None] * g_query + features[None, :],
             mask=(queries < n)[:, None] & (features < d)[None, :],
             other=0.0,
@@ -70,8 +72,16 @@ def _l1_kernel(  # type: ignore[no-untyped-def]
                 mask=(heads < H)[:, None] & (features < d)[None, :] & (key < n),
                 other=0.0,
             )
-            part = tl.dot(some, vector, input_precision=PRECISION)
-            total += tl.where(columns[None, :] == k, tl.sum(tl.abs(part - away), axis=1)[:, None], 0.0)
+            if SPLIT:
+                some_high, vector_high = some.to(tl.bfloat16), vector.to(tl.bfloat16)
+                some_low = (some - some_high.to(tl.float32)).to(tl.bfloat16)
+                vector_low = (vector - vector_high.to(tl.float32)).to(tl.bfloat16)
+                part = tl.dot(some_low, vector_high, acc=away)
+                part = tl.dot(some_high, vector_low, acc=part)
+                part = tl.dot(some_high, vector_high, acc=part)
+            else:
+                part = tl.dot(some.to(vector.dtype), vector, acc=away, input_precision="ieee")
+            total += tl.where(columns[None, :] == k, tl.sum(tl.abs(part), axis=1)[:, None], 0.0)
     keys = first_key + columns
     tl.store(
         out + row * o_row + at_queries[:, None] * o_query + keys[None, :],
@@ -80,12 +90,9 @@ def _l1_kernel(  # type: ignore[no-untyped-def]
     )
 
 
-def l1_fused(attention: Tensor, vectors: Tensor, goal: Tensor, precision: str = "ieee") -> Tensor:
-    """attention (b, H, n, n), vectors (b, n, H, d), goal (b, n, d), all float32 → (b, n, n).
-
-    precision: how tl.dot multiplies. "ieee" is float32 itself; "tf32x3", on tensor cores with nearly its accuracy, was slower
-    on an H200; plain "tf32" misses 1e-4.
-    """
+def l1_fused(attention: Tensor, vectors: Tensor, goal: Tensor) -> Tensor:
+    """attention (b, H, n, n) and goal (b, n, d) in float32, vectors (b, n, H, d) in float32 or, of a model that runs in it, in half
+    precision → (b, n, n)."""
     b, heads, n, _ = attention.shape
     d = goal.shape[-1]
     weights = attention.permute(0, 2, 3, 1).contiguous()  # (b, query, key, H): one short run of memory per pair
@@ -109,7 +116,7 @@ def l1_fused(attention: Tensor, vectors: Tensor, goal: Tensor, precision: str = 
         BQ=QUERIES,
         BK=KEYS,
         BD=FEATURES,
-        PRECISION=precision,
+        SPLIT=vectors.dtype == torch.float32 and torch.cuda.get_device_capability(vectors.device) >= HALVES,
         num_warps=4,
     )
     return out

@@ -61,6 +61,7 @@ class Block:
     second_norm: Norm  # post-norm: on ff(y) + y, its output is the layer's; pre-norm: reads y for the feed-forward part
     output: Tensor  # (b, n, d) of the whole layer
     finish: Callable[[Tensor], Tensor]  # y (…, d) → output (…, d): the feed-forward part with its residual and norm
+    dtype: torch.dtype  # what the model ran in; tensors here are at least float32
 
     @property
     def attention(self) -> Tensor:
@@ -164,6 +165,7 @@ def make_block(spec: Spec, run: LayerRun, maps: Sequence[Tensor], number: int, v
         second_norm=second,
         output=precise(run.output),
         finish=finisher(spec, run.layer),
+        dtype=value.dtype,
     )
 
 
