@@ -65,16 +65,16 @@ class Attended:
         return scores.add_(self.bias) if overwrite else scores + self.bias
 
     def softmax(self, scores: Tensor) -> Tensor:
-        """Probabilities, computed in at least float32."""
+        """Probabilities, in at least float32."""
         precise = torch.promote_types(scores.dtype, torch.float32)
         if self.sinks is None:
-            return torch.softmax(scores, -1, dtype=precise).to(self.value.dtype)
+            return torch.softmax(scores, -1, dtype=precise)
         sinks = self.sinks.reshape(1, -1, 1, 1).expand(*scores.shape[:-1], 1)
-        return torch.softmax(torch.cat([scores, sinks], -1), -1, dtype=precise)[..., :-1].to(self.value.dtype)
+        return torch.softmax(torch.cat([scores, sinks], -1), -1, dtype=precise)[..., :-1]
 
     def written_out(self, run: Run | None) -> Tensor:
         """A·v, step by step."""
-        a, v = self.softmax(self.scores(torch.matmul(self.query, self.key.mT))), self.value
+        a, v = self.softmax(self.scores(torch.matmul(self.query, self.key.mT))).to(self.value.dtype), self.value
         if run is not None:
             a, v = run.gates.on_operands(a, v)
         return torch.matmul(a, v)
@@ -85,7 +85,7 @@ class Attended:
 
     @torch.no_grad()
     def probabilities(self) -> Tensor:
-        """A (b, H, query, key)."""
+        """A (b, H, query, key), in at least float32."""
         return self.softmax(self.scores(self.query @ self.key.mT, overwrite=True))
 
     @torch.no_grad()
@@ -98,7 +98,7 @@ class Attended:
         """cam, the map's share of the relevance of A·v: (b, H, query, key)."""
         shared = []
         for some, r in self.by_heads(found):
-            a = some.probabilities()
+            a = some.probabilities().to(some.value.dtype)
             shared.append(run.rules.product(a, some.value, a @ some.value, r)[0])
         return torch.cat(shared, 1)
 
@@ -168,7 +168,7 @@ def through_attention(layer: Attended, r: Tensor, number: int, run: Run) -> tupl
     for some, share, *masks in layer.by_heads(*parts):
         products = some.query @ some.key.mT
         scores = some.scores(products)
-        a = some.softmax(scores)
+        a = some.softmax(scores).to(some.value.dtype)
         ra, rv = rules.product(a, some.value, a @ some.value, share)
         if masks:
             ra, rv = ra * masks[0], rv * masks[0]
