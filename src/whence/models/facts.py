@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -86,9 +87,13 @@ def is_causal(model: PreTrainedModel) -> bool:
     )
 
 
+_FORWARD: weakref.WeakKeyDictionary[nn.Module, bool] = weakref.WeakKeyDictionary()
+
+
 def reads_forward(model: PreTrainedModel, modules: Sequence[nn.Module] | None = None) -> bool:
-    """Every token sees only itself and what stands before it (GPT-2, LLaMA, …), whatever the head. Told from the attention
-    modules, which say so to their kernels (looked up past nn.Module's own search, which is slow where nothing is found).
-    modules: the model's, where they are at hand."""
-    known = modules_of(model) if modules is None else modules
-    return any(m.__dict__.get("is_causal", getattr(type(m), "is_causal", False)) for m in known)
+    """Every token sees only itself and what stands before it (GPT-2, LLaMA, …), whatever the head. Told once per model from the
+    attention modules, which say so to their kernels. modules: the model's, where they are at hand."""
+    if model not in _FORWARD:
+        known = modules_of(model) if modules is None else modules
+        _FORWARD[model] = any(getattr(m, "is_causal", False) for m in known)
+    return _FORWARD[model]

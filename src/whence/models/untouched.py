@@ -99,7 +99,7 @@ def untouched(model: PreTrainedModel, *, attention: str | None = None, pad_id: i
             if attention is not None:
                 for config in lent.configs:
                     config._attn_implementation_internal = attention
-            if pad_id is not None:
+            if pad_id is not None and text_config.pad_token_id != pad_id:
                 text_config.pad_token_id = pad_id
             with torch.inference_mode(False), torch.enable_grad():
                 yield lent
@@ -116,9 +116,11 @@ def remember(lent: Lent, text_config: Any, trainable: Sequence[nn.Parameter]) ->
     padding = text_config.pad_token_id
 
     def put_back(whole: bool) -> None:
-        text_config.pad_token_id = padding
+        if text_config.pad_token_id != padding:
+            text_config.pad_token_id = padding
         for config, implementation in implementations:
-            config._attn_implementation_internal = implementation
+            if config._attn_implementation_internal != implementation:
+                config._attn_implementation_internal = implementation
         for parameter in trainable:
             parameter.requires_grad_(True)
         for module in lent.training:

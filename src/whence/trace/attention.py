@@ -274,9 +274,10 @@ AttentionMaskInterface.register(NAME, mask_written_out)
 
 def unasked(model: PreTrainedModel, device: torch.device) -> str | None:
     """The attention function that keeps a GPU from being waited for, where a model runs torch's kernel; None: as it is."""
+    if device.type != "cuda" or not uses_attention_interface(model):
+        return None
     configs = (model.config, model.config.get_text_config())
-    through = uses_attention_interface(model) and all(c._attn_implementation_internal == "sdpa" for c in configs)
-    return UNASKED if through and device.type == "cuda" else None
+    return UNASKED if all(c._attn_implementation_internal == "sdpa" for c in configs) else None
 
 
 AttentionInterface.register(UNASKED, sdpa_attention_forward)
