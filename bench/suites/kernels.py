@@ -2,8 +2,9 @@
 
 One layer's ℓ1 distances ‖g_i − Σ_h A_h[i, j] U_h[j]‖₁ for b rows of n tokens (docs/speed.md derives the counts):
 
-    as it is done   3·b·n²·d·H' multiply-adds of bfloat16 halves on tensor cores, H' = H rounded up to 16, then 2 operations (absolute
-                    value, add) of a float32 lane on each of b·n²·d entries; g is what the sums start from
+    as it is done   3·b·n²·d·H' multiply-adds of bfloat16 halves on tensor cores, H' = H rounded up to 16; and of float32 lanes, on each
+                    of b·n²·d entries, 2 operations (absolute value, add; g is what the sums start from) and its share of halving the
+                    operands, 3 operations on each of H'·(Q + F) numbers for Q·F entries of a block
     in float32      b·n²·d·H multiply-adds, then 3 operations, all of float32 lanes
     bytes           4·b·(H·n² + n·H·d + n·d + n²)       A, U and g read once, distances written once
 
@@ -31,6 +32,7 @@ from whence.trace import rules
 
 SIZES = ((8, 128), (1, 512), (32, 512), (1, 2048))  # rows, tokens
 TOLERANCE = 1e-4
+BLOCK = (64, 128)  # queries × features of the fused kernel
 FASTER, NEAR = 0.2, 3.0  # at most a fifth of the blocked time; at most three floors
 
 
@@ -151,7 +153,8 @@ def floor_seconds(settings: Settings, shape: Shape, rows: int, tokens: int) -> d
     moved = 4 * (heads * pairs + rows * tokens * heads * d + rows * tokens * d + pairs)
     padded = -(-heads // 16) * 16
     # a lane does one multiply-add or one other operation at a time, so these count as two each
-    done = 2 * 3 * pairs * d * padded / cores + 2 * 2 * pairs * d / lanes
+    elementwise = 2 + 3 * padded * (1 / BLOCK[0] + 1 / BLOCK[1])
+    done = 2 * 3 * pairs * d * padded / cores + 2 * elementwise * pairs * d / lanes
     return {
         f"arithmetic as it is done, at {cores / 1e12:.3g} and {lanes / 1e12:.3g} Tflop/s": done,
         f"arithmetic in float32 at {lanes / 1e12:.3g} Tflop/s": 2 * pairs * d * (heads + 3) / lanes,

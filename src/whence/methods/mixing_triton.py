@@ -16,42 +16,16 @@ import triton.language as tl
 from torch import Tensor
 
 QUERIES, KEYS, FEATURES = 64, 16, 128
-PAIRS = 256  # of a query and a key, whose heads are laid side by side at once
+MORE_KEYS, BUSY = 64, 512  # in float32, where so many programs are left all the same
 HALVES = (8, 0)  # the first GPUs (compute capability) whose tensor cores take bfloat16
 GRAM_FEATURES = 128
 PAIR_QUERIES, PAIR_KEYS = 32, 64
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _heads_last_kernel(  # type: ignore[no-untyped-def]
-    attention,  # (row, head, pair), pairs contiguous
-    high,  # (row, pair, head), contiguous; in float32, or in half precision
-    low,  # the same, bfloat16: what rounding to `high` left over
-    pairs,
-    a_row,
-    a_head,
-    H: tl.constexpr,
-    HP: tl.constexpr,  # H rounded up to a power of two
-    BLOCK: tl.constexpr,
-    SPLIT: tl.constexpr,
-):
-    row = tl.program_id(1).to(tl.int64)
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    heads = tl.arange(0, HP)
-    inside = (at < pairs)[:, None] & (heads < H)[None, :]
-    value = tl.load(attention + row * a_row + heads[None, :] * a_head + at[:, None], mask=inside, other=0.0)
-    rounded = value.to(high.dtype.element_ty)
-    there = (row * pairs + at[:, None]) * H + heads[None, :]
-    tl.store(high + there, rounded, mask=inside)
-    if SPLIT:
-        tl.store(low + there, (value - rounded.to(tl.float32)).to(tl.bfloat16), mask=inside)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
 def _l1_kernel(  # type: ignore[no-untyped-def]
-    weights,  # (row, query, key, head), heads contiguous; with SPLIT their higher halves
-    weights_low,  # the lower halves
-    vectors,  # (row, key, head, feature), features contiguous
+    weights,  # (row, query, key, head), heads contiguous
+    vectors,  # (row, key, head, feature), features contiguous; weights are rounded to what these are in
     goal,  # (row, query, feature), features contiguous
     out,  # (row, query, key), keys contiguous
     n,
@@ -89,22 +63,25 @@ def _l1_kernel(  # type: ignore[no-untyped-def]
         )
         for k in range(BK):
             key = (first_key + k).to(tl.int64)
-            there = row * w_row + at_queries[:, None] * w_query + key * w_key + heads[None, :]
-            inside = (queries < n)[:, None] & (heads < H)[None, :] & (key < n)
-            some = tl.load(weights + there, mask=inside, other=0.0)
+            some = tl.load(
+                weights + row * w_row + at_queries[:, None] * w_query + key * w_key + heads[None, :],
+                mask=(queries < n)[:, None] & (heads < H)[None, :] & (key < n),
+                other=0.0,
+            )
             vector = tl.load(
                 vectors + row * v_row + key * v_key + heads[:, None] * v_head + features[None, :],
                 mask=(heads < H)[:, None] & (features < d)[None, :] & (key < n),
                 other=0.0,
             )
             if SPLIT:
-                vector_high = vector.to(tl.bfloat16)
+                some_high, vector_high = some.to(tl.bfloat16), vector.to(tl.bfloat16)
+                some_low = (some - some_high.to(tl.float32)).to(tl.bfloat16)
                 vector_low = (vector - vector_high.to(tl.float32)).to(tl.bfloat16)
-                part = tl.dot(tl.load(weights_low + there, mask=inside, other=0.0), vector_high, acc=away)
-                part = tl.dot(some, vector_low, acc=part)
-                part = tl.dot(some, vector_high, acc=part)
+                part = tl.dot(some_low, vector_high, acc=away)
+                part = tl.dot(some_high, vector_low, acc=part)
+                part = tl.dot(some_high, vector_high, acc=part)
             else:
-                part = tl.dot(some, vector, acc=away, input_precision="ieee")
+                part = tl.dot(some.to(vector.dtype), vector, acc=away, input_precision="ieee")
             total += tl.where(columns[None, :] == k, tl.sum(tl.abs(part), axis=1)[:, None], 0.0)
     keys = first_key + columns
     tl.store(
@@ -119,15 +96,16 @@ def l1_fused(attention: Tensor, vectors: Tensor, goal: Tensor) -> Tensor:
     precision → (b, n, n)."""
     b, heads, n, _ = attention.shape
     d = goal.shape[-1]
-    split = vectors.dtype == torch.float32 and torch.cuda.get_device_capability(vectors.device) >= HALVES
-    weights, weights_low = heads_last(attention, torch.bfloat16 if split else vectors.dtype, split)
+    weights = attention.permute(0, 2, 3, 1).contiguous()  # (b, query, key, H): one short run of memory per pair
     vectors = vectors if vectors.stride(-1) == 1 else vectors.contiguous()
     goal = goal.contiguous()
     out = torch.empty((b, n, n), dtype=torch.float32, device=attention.device)
-    grid = (triton.cdiv(n, QUERIES), triton.cdiv(n, KEYS), b)
+    split = vectors.dtype == torch.float32 and torch.cuda.get_device_capability(vectors.device) >= HALVES
+    blocks = triton.cdiv(n, QUERIES)
+    keys = MORE_KEYS if split and b * blocks * triton.cdiv(n, MORE_KEYS) >= BUSY else KEYS
+    grid = (blocks, triton.cdiv(n, keys), b)
     _l1_kernel[grid](
         weights,
-        weights_low,
         vectors,
         goal,
         out,
@@ -140,23 +118,12 @@ def l1_fused(attention: Tensor, vectors: Tensor, goal: Tensor) -> Tensor:
         H=heads,
         HP=max(16, triton.next_power_of_2(heads)),
         BQ=QUERIES,
-        BK=KEYS,
+        BK=keys,
         BD=FEATURES,
         SPLIT=split,
         num_warps=4,
     )
     return out
-
-
-def heads_last(attention: Tensor, dtype: torch.dtype, split: bool) -> tuple[Tensor, Tensor]:
-    """(b, H, n, n) → (b, n, n, H) in another dtype, one short run of memory per pair; with `split` also what rounding left over."""
-    b, heads, n, _ = attention.shape
-    whole = attention if attention.stride()[-2:] == (n, 1) else attention.contiguous()
-    high = torch.empty((b, n, n, heads), dtype=dtype, device=attention.device)
-    low = torch.empty_like(high) if split else high
-    known = {"H": heads, "HP": triton.next_power_of_2(heads), "BLOCK": PAIRS, "SPLIT": split, "num_warps": 4}
-    _heads_last_kernel[(triton.cdiv(n * n, PAIRS), b)](whole, high, low, n * n, *whole.stride()[:2], **known)
-    return high, low
 
 
 @triton.jit  # type: ignore[untyped-decorator]
