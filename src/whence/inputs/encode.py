@@ -196,7 +196,7 @@ class Encoder:
             end = start + len(row)
             ids = tuple(ints[start:end])
             if end - start <= self.max_length and not self.special_ids.issuperset(ids):
-                found[i] = self.from_ids(ids, array=flat[start:end])
+                found[i] = self.from_ids(ids, array=flat[start:end].copy())  # or one row would hold all of them
             start = end
         return found
 
