@@ -84,7 +84,8 @@ class SequenceClassification:
         return replace(scalar, index=predicted, against=predicted)
 
     def _target(self, row: Encoded, index: int, contrast: int | None) -> Target:
-        return label_target(self.labels, index, contrast, self._readout(row))
+        against = None if contrast is None else (contrast, self.labels[contrast])
+        return label_target(index, self.labels[index], against, self._readout(row))
 
     def _readout(self, row: Encoded) -> int:
         """Hugging Face's decoders read the rightmost token that is not padding, and tell padding by its id alone."""
@@ -104,7 +105,7 @@ class SequenceClassification:
 
 
 @lru_cache(4096)  # rows of a batch have few different targets
-def label_target(labels: tuple[str, ...], index: int, contrast: int | None, readout: int) -> Target:
-    """A label, read at one token."""
-    term = Term((0,), (index,), (readout,), None if contrast is None else (contrast,))
-    return Target(labels[index], index, (term,), None if contrast is None else labels[contrast])
+def label_target(index: int, label: str, against: tuple[int, str] | None, readout: int) -> Target:
+    """A label, rather than another if that is given, read at one token."""
+    term = Term((0,), (index,), (readout,), None if against is None else (against[0],))
+    return Target(label, index, (term,), None if against is None else against[1])
