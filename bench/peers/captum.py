@@ -17,18 +17,27 @@ Run = Callable[[], object]
 
 
 def of_embeddings(kind: str, reduce: Callable[[Tensor], Tensor]) -> Callable[[Job, Any, Texts], Run]:
-    """Saliency and InputXGradient, on the embeddings of all rows at once: from rows of ids to a score per token on the host, as
-    ours. The logit that it explains is the largest, so that it need not run the model before to know which that is."""
+    """Saliency and InputXGradient, on the embeddings of all rows at once: from rows of ids to a score per token on the host, with the
+    label that is explained and its probability, as ours. The logit that it explains is the largest, and what the model said is kept
+    while it runs, so that it need not run the model before to know either."""
 
     def make(job: Job, model: Any, texts: Texts) -> Run:
         table = model.get_input_embeddings()
-        method = getattr(import_module("captum.attr"), kind)(
-            lambda x: model(inputs_embeds=x, attention_mask=torch.ones_like(x[..., 0])).logits.amax(-1)
-        )
+        said: list[Tensor] = []
+
+        def largest(x: Tensor) -> Tensor:
+            said[:] = [model(inputs_embeds=x, attention_mask=torch.ones_like(x[..., 0])).logits]
+            return said[0].amax(-1)
+
+        method = getattr(import_module("captum.attr"), kind)(largest)
+        answers: list[tuple[float, int]] = []
 
         def run() -> object:
             embeddings = table(ids_of(texts, model.device)).detach().requires_grad_(True)
-            return reduce(method.attribute(embeddings)).detach().cpu().numpy()
+            scores = reduce(method.attribute(embeddings)).detach().cpu().numpy()
+            chance, label = said[0].detach().float().softmax(-1).max(-1)
+            answers[:] = zip(chance.tolist(), label.tolist(), strict=True)
+            return scores
 
         return run
 
