@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from tests import architectures
 from whence.errors import InputError
 from whence.inputs.batching import pack, unused_id
-from whence.inputs.encode import Encoded, Encoder, words_from_pieces
+from whence.inputs.encode import Encoder
+from whence.inputs.encoded import Encoded
+from whence.inputs.words import words_from_pieces
 
 
 @given(st.lists(st.integers(1, 60), max_size=60), st.integers(1, 200), st.one_of(st.none(), st.integers(1, 4000)))

@@ -11,9 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from whence.inputs.encode import Encoded
+from whence.inputs.encoded import Encoded, Ints
 
-Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 

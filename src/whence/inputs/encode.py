@@ -3,105 +3,24 @@
 from __future__ import annotations
 
 import itertools
-import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, replace
-from functools import cached_property, lru_cache, partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
 from numbers import Integral
-from string import punctuation
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from tokenizers import Encoding
 from transformers import PreTrainedTokenizerBase
 
 from whence.errors import InputError, Truncated
+from whence.inputs.encoded import SOMETIMES, Encoded, Ints
+from whence.inputs.words import each_a_word, number_words, segments_of, words_from_pieces
 
 Input: TypeAlias = str | tuple[str, str] | Mapping[str, Any]
-Ints = NDArray[np.int64]
 
 ROW_KEYS = dict.fromkeys(("input_ids", "token_type_ids", "attention_mask")).keys()  # a set in this order
-PER_TOKEN = ("input_ids", "tokens", "special", "offsets", "word_ids", "segments")
-SOMETIMES = ("token_type_ids", "attention_mask", "position_ids")
-MARK = re.compile("##|Ġ|▁")  # how tokenizers mark the pieces of words
-
-
-@dataclass(frozen=True)
-class Encoded:
-    """One input as the model sees it. All sequences have one entry per token; padding is never part of a row.
-
-    What people call its tokens, and where they stand in the text, is worked out when first asked for (`Encoded.of_ids`): on a GPU
-    while the model runs, not before.
-    """
-
-    input_ids: tuple[int, ...]
-    tokens: tuple[str, ...]
-    special: tuple[bool, ...]  # [CLS], [SEP], <s>, … : never part of the text
-    offsets: tuple[tuple[int, int], ...]  # characters [start, end) in the token's own segment
-    word_ids: tuple[int | None, ...]  # pieces of one word share a number, counted over both segments
-    segments: tuple[int | None, ...]  # 0 = text, 1 = pair, None = special
-    token_type_ids: tuple[int, ...] | None = None
-    attention_mask: tuple[int, ...] | None = None  # only when the caller gave one
-    text: str | None = None
-    pair: str | None = None
-    truncated: bool = False
-    places: tuple[int, ...] = ()  # the positions at which a language or token model is asked; classifiers have none
-    fixed: tuple[int, ...] = ()  # positions that no perturbation may touch, besides special tokens
-    position_ids: tuple[int, ...] | None = None  # only where they are not 0, 1, 2, …
-    answer: tuple[int, int] | None = None  # question answering: first and last token of the answer that was given
-
-    @classmethod
-    def of_ids(cls, ids: tuple[int, ...], describe: Callable[[], dict[str, Any]], **known: Any) -> Encoded:
-        """A row of ids; `describe` gives its tokens, special, offsets, word_ids and segments. known: other fields."""
-        row = object.__new__(cls)
-        row.__dict__.update(LEFT_OUT, input_ids=ids, _describe=describe, **known)
-        return row
-
-    def __getattr__(self, name: str) -> Any:  # asked only for what is not there
-        own = self.__dict__
-        describe = own.get("_describe")
-        if name in DESCRIBED and describe is not None:
-            own.update(describe())
-            own["_describe"] = None  # it may hold all that a tokenizer knows
-        if name not in own:  # another thread may have described it meanwhile
-            raise AttributeError(name)
-        return own[name]
-
-    @cached_property
-    def id_array(self) -> Ints:
-        """input_ids as an array."""
-        return np.array(self.input_ids, np.int64)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """For pickle and copy: everything worked out."""
-        return {name: getattr(self, name) for name in (*PER_TOKEN, *LEFT_OUT)}
-
-    def __len__(self) -> int:
-        return len(self.input_ids)
-
-    @cached_property
-    def free(self) -> tuple[int, ...]:
-        """The positions that a perturbation may touch."""
-        return tuple(i for i, special in enumerate(self.special) if not special and i not in self.fixed)
-
-    def select(self, kept: Sequence[int]) -> Encoded:
-        """The row with only the tokens at the positions `kept`, in order. A place whose token went is asked at the last
-        token kept before it, as a language model would be."""
-        numbers = {old: new for new, old in enumerate(kept)}
-        changed: dict[str, Any] = {
-            name: tuple(values[i] for i in kept)
-            for name in (*PER_TOKEN, *SOMETIMES)
-            if (values := getattr(self, name)) is not None
-        }
-        changed["places"] = tuple(sum(k <= place for k in kept) - 1 for place in self.places)
-        changed["fixed"] = tuple(numbers[i] for i in self.fixed if i in numbers)
-        return replace(self, **changed)
-
-
-DESCRIBED = frozenset(PER_TOKEN) - {"input_ids"}
-LEFT_OUT = {f.name: f.default for f in fields(Encoded) if f.default is not MISSING}
 
 
 @dataclass(frozen=True)
@@ -398,55 +317,3 @@ def whole_numbers(values: Any, key: str, at: str) -> Ints:
         raise InputError(
             f"{at}'{key}' holds {short(max(values, key=abs))}, which is no id of any vocabulary."
         ) from None
-
-
-def number_words(word_ids: Sequence[int | None], segments: Sequence[int | None]) -> tuple[int | None, ...]:
-    """Word numbers that run on over both segments; pieces with no text between them and no word id stand alone."""
-    numbers: list[int | None] = []
-    seen: dict[tuple[int, int], int] = {}
-    for index, (word, segment) in enumerate(zip(word_ids, segments, strict=True)):
-        if segment is None:
-            numbers.append(None)
-        else:
-            key = (segment, word if word is not None else -1 - index)
-            numbers.append(seen.setdefault(key, len(seen)))
-    return tuple(numbers)
-
-
-@lru_cache(128)  # rows of one length have their special tokens in the same places
-def each_a_word(special: tuple[bool, ...]) -> tuple[int | None, ...]:
-    """Word numbers of tokens that are whole words."""
-    count = itertools.count()
-    return tuple([None if is_special else next(count) for is_special in special])
-
-
-@lru_cache(128)
-def segments_of(special: tuple[bool, ...], types: tuple[int, ...] | None) -> tuple[int | None, ...]:
-    """The segment of every token from its type, where there are types."""
-    return tuple([None if s else t for s, t in zip(special, types or (0,) * len(special), strict=True)])
-
-
-def words_from_pieces(tokens: Sequence[str], special: tuple[bool, ...]) -> tuple[int | None, ...]:
-    """Word numbers from the pieces alone: '##x' continues a word; in vocabularies with 'Ġ' or '▁', what lacks it does, unless
-    only one of the two is punctuation.
-
-    >>> words_from_pieces(["Ġun", "seen", ".", '"'], (False,) * 4)
-    (0, 0, 1, 1)
-    """
-    if not any(map(MARK.match, tokens)):
-        return each_a_word(special)
-    marked = any(t.startswith(("Ġ", "▁")) for t in tokens)
-    numbers: list[int | None] = []
-    word, last = -1, ""  # the piece before, if a word can go on from it
-    for token, is_special in zip(tokens, special, strict=True):
-        if is_special:
-            numbers.append(None)
-            last = ""
-            continue
-        like = bool(last) and (token[:1] in punctuation) == (last[-1] in punctuation)
-        goes_on = token.startswith("##") or (marked and not token.startswith(("Ġ", "▁")) and like)
-        if not (goes_on and last):
-            word += 1
-        last = token
-        numbers.append(word)
-    return tuple(numbers)
