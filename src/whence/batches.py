@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from whence.engine import Engine
 from whence.inputs import Encoded, Fetched
 from whence.models.lm_head import LMHead
 from whence.parts import Made, deal_out
-from whence.passes import ForwardPass, Plan
+from whence.passes import ForwardPass
 from whence.registry import Part
 from whence.tasks import Ask, Scalar, Target, Task
 from whence.trace import Recording, record
@@ -57,8 +57,8 @@ def trace_batch(
     batch = engine.collate(rows)
     own = engine.model.dtype
     for planned in passes or [ForwardPass({}, None)]:
-        dtype, heads = planned.dtype(own), lm_heads(planned.plan, lm_head)
-        both, shared = planned.follows_gradients, planned.shares_maps or any(ask.many for ask in asks)
+        dtype, heads = planned.dtype(own), {given: lm_head(given) for given in planned.decodes}
+        both, shared = planned.follows_gradients, planned.looks_at_attention > 1 or any(ask.many for ask in asks)
         with record(
             engine.model, engine.task, batch, planned.needs, planned.rules, dtype, heads, gradients=both, shared=shared
         ) as recording:
@@ -78,11 +78,6 @@ def read(said: Said, made: Sequence[Made], rows: Sequence[Encoded], outcomes: Se
     deal_out(made, rows, [outcome.parts for outcome in outcomes])
 
 
-def lm_heads(plan: Plan, lm_head: Callable[[Any], LMHead]) -> Mapping[Any, LMHead]:
-    """The heads that decoding methods of a plan read, by what their option said."""
-    return {o.get("lm_head"): lm_head(o.get("lm_head")) for m, o in plan.values() if "lm-head" in m.needs(o)}
-
-
 class Said:
     """What the model said of a batch, and which scalars follow from it.
 
@@ -93,16 +88,30 @@ class Said:
         self.task, self.rows, self.asks = task, rows, asks
         at_once = getattr(task, "at_once", None)
         self.scalar: Scalar | None = None if at_once is None else at_once(rows, asks, recording.logits)
-        logits = recording.logits.detach()
-        self._logits = logits if self.scalar is None else Fetched(logits)
+        self._logits = recording.logits.detach()
+        self._fetched = (
+            None if self.scalar is None else Fetched(torch.stack(self._with_log_probabilities(self._logits)))
+        )
+        self._answers = recording.meanwhile.add(self._read)
 
-    @cached_property
+    @property
     def answered(self) -> list[Answered]:
         """Targets resolved by what the model says, with their probabilities."""
-        logits = self._logits.tensor() if isinstance(self._logits, Fetched) else self._logits
+        return self._answers()
+
+    def _with_log_probabilities(self, logits: Tensor) -> list[Tensor]:
+        """At least in float32: logits (b, places, options), and their log-probabilities if there are such. They are made where the
+        logits are: on a CPU torch's softmax wakes all its threads, which takes longer than the rest of the reading."""
+        precise = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        log_p = self.task.log_probabilities(precise)
+        return [precise] if log_p is None else [precise, log_p]
+
+    def _read(self) -> list[Answered]:
+        there = self._with_log_probabilities(self._logits) if self._fetched is None else self._fetched.tensor().unbind()
+        logits, log_p = (*there, None)[:2]
+        assert logits is not None
         check_finite(torch.isfinite(logits).all())
         asks = self.asks if self.scalar is None else self._explained(logits, self.scalar)
-        log_p = self.task.log_probabilities(logits.to(torch.promote_types(logits.dtype, torch.float32)))
         targets = self.task.targets(self.rows, asks, logits)
         said = self.task.answers(self.rows, logits, log_p)
         answered = [Answered(t, [], [], p.label) for t, p in zip(targets, said, strict=True)]
@@ -132,7 +141,6 @@ class Said:
             return
         terms = [[(k, term) for k, t in enumerate(a.targets) for term in t.terms] for a in self.answered]
         turns = max(map(len, terms))
-        assert isinstance(self._logits, Tensor)
         for turn in range(turns):
             now = [own[min(turn, len(own) - 1)] for own in terms]
             of_target = [k if turn < len(own) else None for (k, _), own in zip(now, terms, strict=True)]

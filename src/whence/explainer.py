@@ -271,10 +271,7 @@ class Explainer:
             if "head_mask" in chosen:
                 chosen["head_mask"] = as_mask(chosen["head_mask"], self.embedded_heads)
         found = self._attribute(rows, asks, plan, batch_tokens, progress)
-        return {
-            name: [self._explanations(row, outcome, name, chosen) for row, outcome in zip(rows, found, strict=True)]
-            for name, (_, chosen) in plan.items()
-        }
+        return {name: self._explanations(rows, found, name, chosen) for name, (_, chosen) in plan.items()}
 
     def _attribute(
         self, rows: Sequence[Encoded], asks: Sequence[Ask], plan: Plan, batch_tokens: int, progress: bool | None
@@ -318,38 +315,41 @@ class Explainer:
                     found[i].parts.setdefault(name, []).append(part)
         return found
 
-    def _explanations(self, row: Encoded, outcome: Outcome, name: str, options: Mapping[str, Any]) -> list[Explanation]:
-        """One per target."""
-        answered, parts = outcome.answered, outcome.parts[name]
-        if self._forward_only:
-            parts = [without_future(p, t) for p, t in zip(parts, answered.targets, strict=True)]
-        return [
-            Explanation.of_row(
-                row,
-                scores=part.scores,
-                target=target.label,
-                target_index=target.index,
-                contrast=target.contrast,
-                probability=chance,
-                method=name,
-                options={**options, **part.options},
-                layers=part.layers,
-                matrices=part.matrices,
-                prediction=target.prediction or answered.prediction,
-                model=self.name,
-                task=self.task,
-            )
-            for target, chance, part in zip(answered.targets, answered.probabilities, parts, strict=True)
-        ]
+    def _explanations(
+        self, rows: Sequence[Encoded], found: Sequence[Outcome], name: str, options: Mapping[str, Any]
+    ) -> list[list[Explanation]]:
+        """By one method, for each row one per target."""
+        same = {"method": name, "model": self.name, "task": self.task}
+        explanations: list[list[Explanation]] = []
+        for row, outcome in zip(rows, found, strict=True):
+            answered, own = outcome.answered, []
+            for target, chance, part in zip(answered.targets, answered.probabilities, outcome.parts[name], strict=True):
+                seen = without_future(part, target) if self._forward_only else part
+                own.append(
+                    Explanation.of_row(
+                        row,
+                        same,
+                        scores=seen.scores,
+                        target=target.label,
+                        target_index=target.index,
+                        contrast=target.contrast,
+                        probability=chance,
+                        options={**options, **seen.options},
+                        layers=seen.layers,
+                        matrices=seen.matrices,
+                        prediction=target.prediction or answered.prediction,
+                    )
+                )
+            explanations.append(own)
+        return explanations
 
     def _attention_bytes(self, passes: Sequence[ForwardPass]) -> int:
         """What every (query, key) pair of a batch needs: 0 if nobody looks at attention. One layer's maps with their gradient
         or relevance, their product and its parts; and a matrix per layer that the heads are averaged into. Models that hand
         out their maps themselves hold those of all layers."""
-        needs = frozenset[str]().union(*(p.needs for p in passes))
-        wanted = {need for need in needs if need.startswith(("attention", "blocks"))}
-        if not wanted:
+        if not any(p.looks_at_attention for p in passes):
             return 0
+        wanted = {need for p in passes for need in p.needs if need.startswith(("attention", "blocks"))}
         config = self.model.config
         maps = 2 + 2 * any(".grad" in need for need in wanted) + 2 * any(".relevance" in need for need in wanted)
         if not uses_attention_interface(self.model):

@@ -59,11 +59,14 @@ class Explanation:
     task: str = "sequence-classification"
 
     @classmethod
-    def of_row(cls, row: Row, **known: Any) -> Explanation:
-        """Of a row whose tokens are described when somebody looks at them. known: the fields that the row does not have."""
+    def of_row(cls, row: Row, same: Mapping[str, Any], **known: Any) -> Explanation:
+        """Of a row whose tokens are described when somebody looks at them. same, known: the fields that the row does not have, those
+        that are the same for many rows and those that are its own."""
         found = object.__new__(cls)
-        own = {"input_ids": row.input_ids, "text": row.text, "pair": row.pair, "truncated": row.truncated, "_row": row}
-        found.__dict__.update(own, **known)
+        own = found.__dict__
+        own.update(same, **known)
+        own["_row"], own["input_ids"], own["truncated"] = row, row.input_ids, row.truncated
+        own["text"], own["pair"] = row.text, row.pair
         return found
 
     if not TYPE_CHECKING:  # to a type checker only the fields are there

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import torch
@@ -60,19 +60,29 @@ class ForwardPass:
     def needs(self) -> frozenset[str]:
         return frozenset[str]().union(*(m.needs(o) for m, o in self.plan.values()))
 
-    @property
-    def shares_maps(self) -> bool:
-        """Whether several methods look at attention."""
-        looks = [m for m, o in self.plan.values() if any(n.startswith(("attention", "blocks")) for n in m.needs(o))]
-        return len(looks) > 1
+    @cached_property
+    def looks_at_attention(self) -> int:
+        """How many methods do."""
+        return sum(any(n.startswith(("attention", "blocks")) for n in m.needs(o)) for m, o in self.plan.values())
 
-    def traces(self, recording: Recording, scalar: Scalar, *, last: bool) -> dict[str, Trace]:
-        """What each method sees: one backward of gradients for all, and one of relevance per distinct request."""
-        requests: dict[RelevancePass, list[str]] = {}
+    @cached_property
+    def decodes(self) -> list[Any]:
+        """What the option lm_head= of each decoding method says."""
+        return [o.get("lm_head") for m, o in self.plan.values() if "lm-head" in m.needs(o)]
+
+    @cached_property
+    def requests(self) -> dict[RelevancePass, list[str]]:
+        """The backwards of relevance that methods read, and which read each."""
+        found: dict[RelevancePass, list[str]] = {}
         for name, (method, options) in self.plan.items():
             wanted = method.relevance(options)
             if wanted is not None:
-                requests.setdefault(wanted, []).append(name)
+                found.setdefault(wanted, []).append(name)
+        return found
+
+    def traces(self, recording: Recording, scalar: Scalar, *, last: bool) -> dict[str, Trace]:
+        """What each method sees: one backward of gradients for all, and one of relevance per distinct request."""
+        requests = self.requests
         plain = recording.toward(scalar, last=last and not requests)
         traces = dict.fromkeys(self.plan, plain)
         for number, (wanted, names) in enumerate(requests.items(), start=1):
@@ -82,11 +92,29 @@ class ForwardPass:
         return traces
 
 
+PLAIN = frozenset({bool, float, int, str, type(None)})
+
+
 def forward_passes(plan: Plan, dtype: torch.dtype = torch.float32) -> list[ForwardPass]:
     """Methods grouped by the precision that they run in, given the model's own; one forward serves all rule sets of a group.
 
-    Methods that need no relevance ride along, but not in another precision.
+    Methods that need no relevance ride along, but not in another precision. Plans come again and again, and those whose options are
+    plain values (which say all that there is to say, and keep nothing alive) are worked out once.
     """
+    if all(type(value) in PLAIN for _, options in plan.values() for value in options.values()):
+        named = [(name, m, tuple((k, type(v), v) for k, v in o.items())) for name, (m, o) in plan.items()]
+        return list(passes_of_plain(tuple(named), dtype))
+    return passes_of(plan, dtype)
+
+
+@lru_cache(64)
+def passes_of_plain(
+    named: tuple[tuple[str, Method, tuple[tuple[str, type, Any], ...]], ...], dtype: torch.dtype
+) -> tuple[ForwardPass, ...]:
+    return tuple(passes_of({name: (m, {k: v for k, _, v in o}) for name, m, o in named}, dtype))
+
+
+def passes_of(plan: Plan, dtype: torch.dtype) -> list[ForwardPass]:
     groups: dict[tuple[bool, bool, bool], dict[str, tuple[Method, dict[str, Any]]]] = {}
     plain: dict[str, tuple[Method, dict[str, Any]]] = {}
     for name, (method, options) in plan.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -25,14 +26,26 @@ class Batch:
 
     input_ids: Tensor  # (batch, token)
     attention_mask: Tensor | None  # (batch, token); None if every token of every row may be attended to
-    valid: Tensor  # (batch, token) bool
     token_type_ids: Tensor | None  # (batch, token)
     pad_id: int
-    places: Tensor  # (batch, place) where language and token models are asked; 0 where a row has fewer
     padded: bool  # False: every row is as long as the longest
     own_ids: Ints  # (batch, token) input_ids, on the host
     own_valid: Bools  # (batch, token) valid, on the host
+    own_places: Ints  # (batch, place) places, on the host
+    brought_valid: Tensor | None = None  # (batch, token) valid as numbers, where it came with the ids
     position_ids: Tensor | None = None  # (batch, token)
+
+    @cached_property
+    def valid(self) -> Tensor:
+        """(batch, token) bool. Few ask for it where nothing is padded, so there it is made for them."""
+        if self.brought_valid is not None:
+            return self.brought_valid.bool()
+        return torch.ones(self.input_ids.shape, dtype=torch.bool, device=self.input_ids.device)
+
+    @cached_property
+    def places(self) -> Tensor:
+        """(batch, place) where language and token models are asked; 0 where a row has fewer."""
+        return to_device(self.own_places, self.input_ids.device)
 
     @property
     def lengths(self) -> Tensor:
@@ -95,13 +108,15 @@ def unused_id(rows: Sequence[Encoded]) -> int:
 def collate(rows: Sequence[Encoded], pad_id: int | None, device: torch.device, width: int | None = None) -> Batch:
     """Pad rows on the right to the longest (or to `width`)."""
     pad = unused_id(rows) if pad_id is None else pad_id
-    lengths = np.array([len(row.input_ids) for row in rows])
-    longest = max(int(lengths.max()), width or 0)
-    valid = np.arange(longest) < lengths[:, None]  # (b, longest)
+    lengths = [len(row.input_ids) for row in rows]
+    longest = max(max(lengths), width or 0)
+    padded = min(lengths) < longest
+    # (b, longest)
+    valid = np.arange(longest) < np.array(lengths)[:, None] if padded else np.ones((len(rows), longest), np.bool_)
 
     def fill(values: Sequence[Ints], value: int) -> Ints:
         together = np.concatenate(values)
-        if together.size == valid.size:
+        if not padded:
             return together.reshape(valid.shape)
         table = np.full(valid.shape, value)
         table[valid] = together
@@ -140,13 +155,13 @@ def to_batch(tables: Mapping[str, Ints | Bools | None], places: Ints, pad_id: in
     return Batch(
         input_ids=brought["input_ids"],
         attention_mask=brought.get("attention_mask"),
-        valid=brought["valid"].bool() if padded else torch.ones(valid.shape, dtype=torch.bool, device=device),
         token_type_ids=brought.get("token_type_ids"),
         pad_id=pad_id,
-        places=to_device(places, device),
         padded=padded,
         own_ids=ids,
         own_valid=valid,
+        own_places=places,
+        brought_valid=brought.get("valid"),
         position_ids=brought.get("position_ids"),
     )
 
@@ -170,8 +185,7 @@ class Fetched:
     def __init__(self, values: Tensor) -> None:
         self._host, self._event = values.detach(), None
         if values.is_cuda:
-            self._host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
-            self._host.copy_(values.detach(), non_blocking=True)
+            self._host = self._host.to("cpu", non_blocking=True)  # into pinned memory
             self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._event.record()
 

@@ -11,8 +11,8 @@ out the same when these positions are cut.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -34,17 +34,12 @@ Parts = tuple[nn.Module, nn.Module]
 _READS: weakref.WeakKeyDictionary[nn.Module, Parts | None] = weakref.WeakKeyDictionary()
 
 
-@contextmanager
-def first_token_only(model: PreTrainedModel, lent: Lent) -> Iterator[None]:
+def first_token_only(model: PreTrainedModel, lent: Lent) -> AbstractContextManager[None]:
     """Within the block the last layer is run at the first token alone, where the model reads nothing else; otherwise, and for
     a model that carries hooks of its owner, who would see rows missing, nothing is different. Call it on a model that is lent
     (`untouched`), before hooks of whence's own are there."""
     parts = None if lent.listened_to else cut_at(model)
-    if parts is None:
-        yield
-        return
-    with cut(parts):
-        yield
+    return nullcontext() if parts is None else cut(parts)
 
 
 def reads_first_token(model: PreTrainedModel) -> bool:
@@ -107,8 +102,11 @@ def poisoned(model: PreTrainedModel) -> Iterator[None]:
         states[:, 1:] = torch.nan
         return (states, *output[1:]) if isinstance(output, tuple) else states
 
-    with removed_after(layers_of(model)[-1].register_forward_hook(hook)):
+    handle = layers_of(model)[-1].register_forward_hook(hook)
+    try:
         yield
+    finally:
+        handle.remove()
 
 
 @contextmanager
@@ -118,16 +116,9 @@ def cut(parts: Parts) -> Iterator[None]:
     def hook(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
         return (args[0][:, :1], *args[1:])
 
-    with ExitStack() as stack:
-        for module in parts:
-            stack.enter_context(removed_after(module.register_forward_pre_hook(hook)))
-        yield
-
-
-@contextmanager
-def removed_after(handle: Any) -> Iterator[None]:
-    remove: Callable[[], None] = handle.remove
+    handles = [module.register_forward_pre_hook(hook) for module in parts]
     try:
         yield
     finally:
-        remove()
+        for handle in handles:
+            handle.remove()

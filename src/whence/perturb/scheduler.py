@@ -24,7 +24,7 @@ from whence.perturb.rows import Ints, Rows
 from whence.progress import Counter, counting
 from whence.tasks import Scalar, Term
 from whence.trace.attention import unasked
-from whence.trace.checks import check_weights
+from whence.trace.checks import check_weights, weights_stamp
 from whence.trace.recorder import model_inputs
 
 CPU_TOKENS = 1024  # larger batches gain nothing on a CPU, and leave its caches (9% slower at 8192 on BERT-base's shape)
@@ -83,7 +83,7 @@ def score_rows(
         untouched(engine.model, attention=unasked(engine.model, engine.device), pad_id=padding) as lent,
         ExitStack() as stack,
     ):
-        check_weights(engine.model, lent.parameters)  # before the model is tried for what it reads
+        check_weights(engine.model, weights_stamp(lent.parameters))  # before the model is tried for what it reads
         stack.enter_context(first_token_only(engine.model, lent))
         stack.enter_context(torch.no_grad())
 

@@ -37,14 +37,17 @@ class Scalar:
         """One row per term. Rows of a batch have few different terms, often the same object, and each is looked at once."""
         distinct = {id(term): term for term in terms}
         known = list(dict.fromkeys(distinct.values()))
-        widths = [len(t.places) for t in known]
         if len(known) == 1:
-            there = one_term(known[0], device).expand(-1, len(terms), -1)
-        else:
-            number = {term: i for i, term in enumerate(known)}
-            of_object = {key: number[term] for key, term in distinct.items()}
-            table = tabulated(known, max(widths)).take([of_object[id(term)] for term in terms], axis=1)
-            there = to_device(table, device)  # one copy
+            return same_term(known[0], len(terms), device)
+        number = {term: i for i, term in enumerate(known)}
+        of_object = {key: number[term] for key, term in distinct.items()}
+        table = tabulated(known).take([of_object[id(term)] for term in terms], axis=1)
+        return cls.of_table(known, to_device(table, device))  # one copy
+
+    @classmethod
+    def of_table(cls, known: Sequence[Term], there: Tensor) -> Scalar:
+        """there: (7, b, m), as `tabulated` has it; known: the terms that stand in it."""
+        widths = [len(t.places) for t in known]
         place, index, against, readout, weight, subtracted, logs = there.unbind()  # each (b, m)
         return cls(
             place=place,
@@ -115,11 +118,14 @@ class Scalar:
         places, options = values.shape[1:]
         at = index if places == 1 else self.place * options + index
         picked = values.flatten(1).gather(1, at)  # (b, m)
+        if picked.shape[1] == 1:
+            return picked.squeeze(1)
         return (picked * self.weight if self.any_padding else picked).sum(-1)
 
 
-def tabulated(terms: Sequence[Term], width: int) -> NDArray[np.int64]:
+def tabulated(terms: Sequence[Term]) -> NDArray[np.int64]:
     """What the tensors of a `Scalar` hold, in their order: (7, terms, m)."""
+    width = max(len(t.places) for t in terms)
 
     def padded(values: Sequence[Sequence[int]]) -> list[list[int]]:
         return [[*v, *[0] * (width - len(v))] for v in values]
@@ -143,4 +149,11 @@ def one_term(term: Term, device: torch.device) -> Tensor:
     """A term's table (7, 1, m) on a device, where most batches ask for the same one again. Made by a copy that is waited for: it
     is there for whatever stream uses it next."""
     with torch.inference_mode(False):
-        return torch.from_numpy(tabulated([term], len(term.places))).to(device)
+        return torch.from_numpy(tabulated([term])).to(device)
+
+
+@lru_cache(256)
+def same_term(term: Term, rows: int, device: torch.device) -> Scalar:
+    """Of rows that all have this term: views of its table."""
+    with torch.inference_mode(False):
+        return Scalar.of_table([term], one_term(term, device).expand(-1, rows, -1))

@@ -28,12 +28,16 @@ def was_checked(model: nn.Module) -> bool:
     return model in _CHECKED
 
 
-def check_weights(model: nn.Module, parameters: Sequence[nn.Parameter]) -> None:
+def weights_stamp(parameters: Sequence[nn.Parameter]) -> int:
+    """A number that changes when a weight is written to, or is replaced by another."""
+    return hash((*map(Tensor.data_ptr, parameters), *map(attrgetter("_version"), parameters)))
+
+
+def check_weights(model: nn.Module, stamp: int) -> None:
     """Refuse NaN or infinite weights by name: fast attention kernels can turn them into finite, wrong logits.
 
-    Looks again only after a weight was written to. parameters: the model's.
+    Looks again only when the stamp of the model's weights is another one.
     """
-    stamp = hash((*map(Tensor.data_ptr, parameters), *map(attrgetter("_version"), parameters)))
     if _CHECKED.get(model) == stamp:
         return
     with torch.no_grad():

@@ -6,7 +6,7 @@ import inspect
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from typing import Any
 
@@ -21,9 +21,10 @@ from whence.models.lm_head import LMHead
 from whence.tasks import Scalar, Task
 from whence.trace.attention import NAME, Attended, Shown, asked_for_mask, attention_tape, hides_nothing, unasked
 from whence.trace.blocks import Block, LayerRun, layer_runs, make_blocks, precise
-from whence.trace.checks import check_finite, check_weights, was_checked
+from whence.trace.checks import check_finite, check_weights, was_checked, weights_stamp
 from whence.trace.graph import follows_gradients, put_rules
 from whence.trace.maps import Maps, fits
+from whence.trace.meanwhile import Meanwhile
 from whence.trace.operations import RelevancePass, Run
 from whence.trace.relevance import relevance_ready
 from whence.trace.rules import RuleSet, rule_set
@@ -49,6 +50,7 @@ class Recording:
     run: Run | None = None  # the forward ran ready to carry relevance
     forward_only: bool = False  # a token sees only itself and what stands before it
     shared: bool = True  # maps are looked at by several methods, or for several targets: those that fit are kept
+    meanwhile: Meanwhile = field(default_factory=Meanwhile)  # what is done while a backward is launched
     _start: tuple[Scalar, Tensor] | None = None  # the last scalar that was asked for, and its y
 
     @cached_property
@@ -65,18 +67,18 @@ class Recording:
             made = precise(one())
             return made if neutral is None else made * neutral
 
-        rows, n = self.batch.valid.shape
+        rows, n = self.batch.own_valid.shape
         heads = self.layers[0].handle.shape[1] if self.layers else 0
         keep = self.shared and fits((rows, heads, n, n), len(make), self.logits.dtype, self.logits.device)
         return Maps([lambda one=one: clean(one) for one in make], keep)  # type: ignore[misc]
 
     def _neutral_pairs(self, no_future: bool) -> Tensor | None:
         """(b, 1, n, n), False where a padded token takes part or a query looks ahead; None if there are none of these."""
+        if not (no_future or self.batch.padded):
+            return None
         valid = self.batch.valid
         pairs = valid[:, None, :, None] & valid[:, None, None, :]
-        if no_future:
-            return pairs.tril()
-        return pairs if self.batch.padded else None
+        return pairs.tril() if no_future else pairs
 
     @cached_property
     def log_probabilities(self) -> Tensor | None:
@@ -116,6 +118,7 @@ class Recording:
         inputs = self._inputs_of_logit()
         more = self._inputs_of_log_probability()
         maps: dict[str, Tensors] = {}
+        self.meanwhile.begin(y)
         if inputs:
             flat = [t for tensors in inputs.values() for t in tensors]
             grads = iter(gradients(y.sum(), flat, keep=bool(more) or not last))
@@ -169,6 +172,7 @@ class Recording:
         if wanted.heads is not None:
             wanted.heads.check([layer.handle for layer in self.layers], self.run.gates.layers)
         scalar = trace.scalar
+        self.meanwhile.begin(self.logits)
         with self.run.carrying(wanted.heads, rule_set(wanted.rules)):
             if self.run.rules.carries == "coefficient":
                 coefficients = gradients(self.y(scalar).sum(), flat, keep=not last)
@@ -217,10 +221,10 @@ def gradients(scalar: Tensor, inputs: list[Tensor], *, keep: bool) -> list[Tenso
 
 def neutral_padding(recorded: dict[str, Tensors], batch: Batch) -> dict[str, Tensors]:
     """States (b, n, d) at least in float32, and 0 at padded tokens."""
-    tokens = batch.valid[:, :, None]
+    tokens = batch.valid[:, :, None] if batch.padded else None
 
     def clean(tensor: Tensor) -> Tensor:
-        return precise(tensor) * tokens if batch.padded else precise(tensor)
+        return precise(tensor) if tokens is None else precise(tensor) * tokens
 
     return {name: [clean(t) for t in tensors] for name, tensors in recorded.items()}
 
@@ -256,7 +260,7 @@ def record(
         # a GPU that has seen these weights gets its work first
         late = batch.input_ids.is_cuda and was_checked(model)
         if not late:
-            check_weights(model, lent.parameters)
+            check_weights(model, weights_stamp(lent.parameters))
         run = partial(
             forward,
             model,
@@ -280,11 +284,12 @@ def record(
             recording = run(on_graph=False)
             assert recording is not None
         recording.lm_heads = lm_heads
+        stamp = recording.meanwhile.add(partial(weights_stamp, lent.parameters)) if late else None
         try:
             yield recording
         finally:  # of two errors the one about the weights is the cause
-            if late:
-                check_weights(model, lent.parameters)
+            if stamp is not None:
+                check_weights(model, stamp())
 
 
 def forward(
