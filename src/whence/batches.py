@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -89,9 +90,7 @@ class Said:
         at_once = getattr(task, "at_once", None)
         self.scalar: Scalar | None = None if at_once is None else at_once(rows, asks, recording.logits)
         self._logits = recording.logits.detach()
-        self._fetched = (
-            None if self.scalar is None else Fetched(torch.stack(self._with_log_probabilities(self._logits)))
-        )
+        self._stream = torch.cuda.current_stream(self._logits.device) if self._logits.is_cuda else None
         self._answers = recording.meanwhile.add(self._read)
 
     @property
@@ -106,8 +105,13 @@ class Said:
         log_p = self.task.log_probabilities(precise)
         return [precise] if log_p is None else [precise, log_p]
 
+    def _fetched(self) -> Sequence[Tensor]:
+        """The same on the host, by the stream that made the logits, whoever asks."""
+        with nullcontext() if self._stream is None else torch.cuda.stream(self._stream):
+            return Fetched(torch.stack(self._with_log_probabilities(self._logits))).tensor().unbind()
+
     def _read(self) -> list[Answered]:
-        there = self._with_log_probabilities(self._logits) if self._fetched is None else self._fetched.tensor().unbind()
+        there = self._with_log_probabilities(self._logits) if self.scalar is None else self._fetched()
         logits, log_p = (*there, None)[:2]
         assert logits is not None
         check_finite(torch.isfinite(logits).all())

@@ -65,8 +65,7 @@ class Explanation:
         found = object.__new__(cls)
         own = found.__dict__
         own.update(same, **known)
-        own["_row"], own["input_ids"], own["truncated"] = row, row.input_ids, row.truncated
-        own["text"], own["pair"] = row.text, row.pair
+        own["_row"], own["text"], own["pair"], own["truncated"] = row, row.text, row.pair, row.truncated
         return found
 
     if not TYPE_CHECKING:  # to a type checker only the fields are there
@@ -219,15 +218,12 @@ class Explanation:
 
 
 OF_TOKENS = frozenset(
-    {"tokens", "special", "offsets", "word_ids", "segments"}
-)  # what people call an explanation's tokens
+    {"input_ids", "tokens", "special", "offsets", "word_ids", "segments"}
+)  # an explanation's tokens, and what people call them
 
 
 class Row(Protocol):
     """What an Explanation reads of an encoded row; and the fields in OF_TOKENS, when they are asked for."""
-
-    @property
-    def input_ids(self) -> tuple[int, ...]: ...
 
     @property
     def text(self) -> str | None: ...

@@ -108,7 +108,7 @@ def unused_id(rows: Sequence[Encoded]) -> int:
 def collate(rows: Sequence[Encoded], pad_id: int | None, device: torch.device, width: int | None = None) -> Batch:
     """Pad rows on the right to the longest (or to `width`)."""
     pad = unused_id(rows) if pad_id is None else pad_id
-    lengths = [len(row.input_ids) for row in rows]
+    lengths = [len(row.id_array) for row in rows]
     longest = max(max(lengths), width or 0)
     padded = min(lengths) < longest
     # (b, longest)

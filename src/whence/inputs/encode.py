@@ -103,21 +103,19 @@ class Encoder:
         Others are looked at one by one, and that is where it is said what is wrong with them."""
         rows = {i: item["input_ids"] for i, item in enumerate(inputs) if isinstance(item, dict) and has_ids_alone(item)}
         try:
-            flat = np.array(list(itertools.chain.from_iterable(rows.values())))
-        except (TypeError, ValueError):  # entries that are lists, of different lengths
+            ids = {i: np.array(row) for i, row in rows.items()}
+            flat = np.concatenate(list(ids.values()))
+        except ValueError:  # there are none, or entries that are lists
             return {}
         if flat.dtype != np.int64 or flat.ndim != 1 or flat.min() < 0 or flat.max() >= self.vocab_size:
             return {}
         if flat.min() < 2 and bool in set(map(type, itertools.chain.from_iterable(rows.values()))):
             return {}  # they count as 0 and 1
-        found, ints, start = {}, flat.tolist(), 0
-        for i, row in rows.items():
-            end = start + len(row)
-            ids = tuple(ints[start:end])
-            if end - start <= self.max_length and not self.special_ids.issuperset(ids):
-                found[i] = self.from_ids(ids, array=flat[start:end].copy())  # or one row would hold all of them
-            start = end
-        return found
+        return {
+            i: self.from_ids(ids[i])
+            for i, row in rows.items()
+            if len(row) <= self.max_length and not self.special_ids.issuperset(row)
+        }
 
     def _read(self, texts: list[str], pairs: list[str] | None = None, **options: Any) -> list[Read]:
         """What the tokenizer makes of texts, or of as many pairs."""
@@ -161,8 +159,9 @@ class Encoder:
             what = "is empty" if not text.strip() and not (pair or "").strip() else "has no token the model can read"
             raise InputError(f"{at}the text {what}: there is nothing to explain; give at least one word.")
         return Encoded.of_ids(
-            read.ids,
+            np.array(read.ids, np.int64),
             partial(self._described_text, read),
+            input_ids=read.ids,
             token_type_ids=read.types,
             text=text,
             pair=pair,
@@ -215,27 +214,19 @@ class Encoder:
             raise InputError(f"{at}'attention_mask' must hold 0 and 1, with at least one 1.")
         if self.special_ids.issuperset(ids):
             raise InputError(f"{at}the row holds special tokens only: there is nothing to explain.")
-        return self.from_ids(ids, self._token_types(types, at), mask, array)
+        return self.from_ids(array, self._token_types(types, at), mask)
 
     @cached_property
     def _numerals(self) -> list[str]:
         """What tokens are called where there is no tokenizer: their ids."""
         return list(map(str, range(self.vocab_size)))
 
-    def from_ids(
-        self,
-        ids: tuple[int, ...],
-        types: tuple[int, ...] | None = None,
-        mask: tuple[int, ...] | None = None,
-        array: Ints | None = None,
-    ) -> Encoded:
-        """A row of ids that are known to be good. array: the same ids, where they are at hand as an array."""
-        row = Encoded.of_ids(ids, partial(self._described, ids, types), token_type_ids=types, attention_mask=mask)
-        if array is not None:
-            row.__dict__["id_array"] = array
-        return row
+    def from_ids(self, ids: Ints, types: tuple[int, ...] | None = None, mask: tuple[int, ...] | None = None) -> Encoded:
+        """A row of ids that are known to be good."""
+        return Encoded.of_ids(ids, partial(self._described, ids, types), token_type_ids=types, attention_mask=mask)
 
-    def _described(self, ids: tuple[int, ...], types: tuple[int, ...] | None) -> dict[str, Any]:
+    def _described(self, array: Ints, types: tuple[int, ...] | None) -> dict[str, Any]:
+        ids = array.tolist()
         special = tuple(map(self.special_ids.__contains__, ids))
         if self.tokenizer is None:
             tokens, words = tuple(map(self._numerals.__getitem__, ids)), each_a_word(special)

@@ -41,10 +41,10 @@ class Encoded:
     answer: tuple[int, int] | None = None  # question answering: first and last token of the answer that was given
 
     @classmethod
-    def of_ids(cls, ids: tuple[int, ...], describe: Callable[[], dict[str, Any]], **known: Any) -> Encoded:
+    def of_ids(cls, ids: Ints, describe: Callable[[], dict[str, Any]], **known: Any) -> Encoded:
         """A row of ids; `describe` gives its tokens, special, offsets, word_ids and segments. known: other fields."""
         row = object.__new__(cls)
-        row.__dict__.update(LEFT_OUT, input_ids=ids, _describe=describe, **known)
+        row.__dict__.update(LEFT_OUT, id_array=ids, _describe=describe, **known)
         return row
 
     def __getattr__(self, name: str) -> Any:  # asked only for what is not there
@@ -53,6 +53,8 @@ class Encoded:
         if name in DESCRIBED and describe is not None:
             own.update(describe())
             own["_describe"] = None  # it may hold all that a tokenizer knows
+        elif name == "input_ids" and "id_array" in own:
+            own["input_ids"] = tuple(own["id_array"].tolist())
         if name not in own:  # another thread may have described it meanwhile
             raise AttributeError(name)
         return own[name]
@@ -67,7 +69,7 @@ class Encoded:
         return {name: getattr(self, name) for name in (*PER_TOKEN, *LEFT_OUT)}
 
     def __len__(self) -> int:
-        return len(self.input_ids)
+        return len(self.id_array)
 
     @cached_property
     def free(self) -> tuple[int, ...]:

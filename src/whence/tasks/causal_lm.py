@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from whence.errors import InputError, Truncated
@@ -161,7 +162,7 @@ class CausalLM:
 
     def _decoded(self, tokens: Ids) -> Encoded:
         """A row of generated ids, with the text that they spell."""
-        row = self.encoder.from_ids(tokens)
+        row = self.encoder.from_ids(np.array(tokens, np.int64))
         if self.encoder.tokenizer is None:
             return row
         tokenizer: Any = self.encoder.tokenizer
