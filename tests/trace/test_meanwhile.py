@@ -1,0 +1,153 @@
+"""What is done while a backward is launched: once, by whoever comes first, with the same answers and errors as without."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import whence
+from tests import architectures
+from whence.errors import ModelError
+from whence.trace import meanwhile
+from whence.trace.meanwhile import Later, Meanwhile
+
+TEXTS = ["a charming film", "the plot is slow , dull and never moving", "good"]
+METHODS = ["gradient", "gradient-x-input", "attcat", "gae", "attnlrp", "transatt", "alti", "rollout", "random"]
+
+
+@pytest.fixture
+def apart(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """As on a GPU; gives the names of the threads that jobs were done by."""
+    threads: list[str] = []
+    begin = Later.begin
+
+    def noting(self: Later[Any]) -> None:
+        if self._job is not None:
+            threads.append(threading.current_thread().name)
+        begin(self)
+
+    monkeypatch.setattr(meanwhile, "launched_by_another_thread", lambda tensor: True)
+    monkeypatch.setattr(Later, "begin", noting)
+    return threads
+
+
+def test_a_job_is_done_once_by_whoever_comes_first() -> None:
+    done: list[str] = []
+    later = Later(lambda: done.append(threading.current_thread().name) or len(done))
+    assert later() == later() == 1
+    assert done == [threading.current_thread().name]
+
+
+def test_what_goes_wrong_is_said_to_whoever_asks_each_time() -> None:
+    jobs = Meanwhile()
+    later = jobs.add(lambda: 1 // 0)
+    later.begin()
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            later()
+
+
+def test_nobody_waits_for_a_busy_thread(apart: list[str]) -> None:
+    busy, go_on = threading.Event(), threading.Event()
+    first, second = Meanwhile(), Meanwhile()
+    slow = first.add(lambda: (busy.set(), go_on.wait(30)))
+    first.begin(torch.zeros(1))
+    assert busy.wait(30)
+    quick = second.add(lambda: threading.current_thread().name)
+    second.begin(torch.zeros(1))
+    assert quick() == threading.current_thread().name
+    go_on.set()
+    assert slow()[1] is True
+
+
+def test_nothing_is_begun_on_a_cpu() -> None:
+    jobs = Meanwhile()
+    later = jobs.add(lambda: threading.current_thread().name)
+    jobs.begin(torch.zeros(1))
+    assert later() == threading.current_thread().name
+
+
+def test_the_thread_lets_go_of_what_it_did(apart: list[str]) -> None:
+    class Held:
+        pass
+
+    held, jobs = Held(), Meanwhile()
+    gone = weakref.ref(held)
+    later = jobs.add(lambda kept=held: bool(kept))
+    jobs.begin(torch.zeros(1))
+    assert later()
+    del held, later, jobs
+    fence = Meanwhile()
+    after = fence.add(lambda: None)
+    fence.begin(torch.zeros(1))
+    after()
+    gc.collect()
+    assert gone() is None
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_forked_process_has_a_thread_of_its_own(apart: list[str]) -> None:
+    jobs = Meanwhile()
+    jobs.add(lambda: 1)
+    jobs.begin(torch.zeros(1))  # the parent's thread is there
+    child = os.fork()
+    if not child:
+        passed = False
+        try:
+            own, did = Meanwhile(), threading.Event()
+            own.add(did.set)
+            own.begin(torch.zeros(1))
+            passed = did.wait(20)
+        finally:
+            os._exit(0 if passed else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.parametrize("target", [None, 1, "all"])
+def test_explanations_are_the_same_to_the_last_bit(apart: list[str], target: Any) -> None:
+    explainer = whence.load(architectures.model("bert", torch.float32), architectures.tokenizer())
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(meanwhile, "launched_by_another_thread", lambda tensor: False)
+        alone = explainer.explain(TEXTS, METHODS, target)
+    here = threading.current_thread().name
+    assert set(apart) == {here}
+    found = explainer.explain(TEXTS, METHODS, target)
+    for method in METHODS:
+        for one, other in zip(flat(alone[method]), flat(found[method]), strict=True):
+            assert np.array_equal(one.scores, other.scores)
+            assert one.to_dict() == other.to_dict()
+
+
+def flat(found: list[Any]) -> list[whence.Explanation]:
+    return [e for one in found for e in (one if isinstance(one, list) else [one])]
+
+
+def test_answers_are_read_by_the_other_thread(apart: list[str]) -> None:
+    explainer = whence.load(architectures.model("bert", torch.float32), architectures.tokenizer())
+    for _ in range(20):  # the caller may be first now and then
+        explainer.explain(TEXTS, "gradient")
+    assert "whence-meanwhile" in apart
+
+
+def test_logits_that_are_no_numbers_are_refused_by_whoever_reads_them(
+    apart: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "whence.trace.recorder.check_finite", lambda finite: None
+    )  # as on a GPU: they are asked with the answers
+    model = architectures.build("bert", torch.float32)
+    explainer = whence.load(model, architectures.tokenizer())
+    classifier: Any = model.classifier
+    handle = classifier.register_forward_hook(lambda module, args, output: output * torch.nan)
+    with pytest.raises(ModelError, match="not finite"):
+        explainer.explain(TEXTS, "gradient-x-input")
+    handle.remove()
+    assert len(explainer.explain(TEXTS, "gradient-x-input")) == len(TEXTS)
