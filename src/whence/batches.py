@@ -18,8 +18,9 @@ from whence.parts import Made, deal_out
 from whence.passes import ForwardPass
 from whence.registry import Part
 from whence.tasks import Ask, Scalar, Target, Task
-from whence.trace import Recording, record
+from whence.trace import Recording
 from whence.trace.checks import check_finite
+from whence.trace.meanwhile import Later
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,8 @@ def trace_batch(
     for planned in passes or [ForwardPass({}, None)]:
         dtype, heads = planned.dtype(own), {given: lm_head(given) for given in planned.decodes}
         both, shared = planned.follows_gradients, planned.looks_at_attention > 1 or any(ask.many for ask in asks)
-        with record(
-            engine.model, engine.task, batch, planned.needs, planned.rules, dtype, heads, gradients=both, shared=shared
+        with engine.record(
+            batch, planned.needs, rules=planned.rules, dtype=dtype, lm_heads=heads, gradients=both, shared=shared
         ) as recording:
             said = said or Said(engine.task, rows, asks, recording)
             for scalar, of_target, last in said.turns() if planned.plan else ():
@@ -91,7 +92,8 @@ class Said:
         self.scalar: Scalar | None = None if at_once is None else at_once(rows, asks, recording.logits)
         self._logits = recording.logits.detach()
         self._stream = torch.cuda.current_stream(self._logits.device) if self._logits.is_cuda else None
-        self._answers = recording.meanwhile.add(self._read)
+        self._answers = Later(self._read)
+        recording.meanwhile.add(self._answers)
 
     @property
     def answered(self) -> list[Answered]:

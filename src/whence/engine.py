@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence, Sized
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from transformers import PreTrainedModel
 
 from whence.errors import ModelError
 from whence.inputs import Batch, Encoded, collate
-from whence.models import pad_id
+from whence.models import Lender, ModelChanged, pad_id
 from whence.tasks import Task
+from whence.trace import Recording, record
 
 Result = TypeVar("Result")
 Row = TypeVar("Row", bound=Sized)
@@ -26,6 +28,7 @@ class Engine:
 
     model: PreTrainedModel
     task: Task
+    lender: Lender = field(default_factory=Lender, compare=False)
 
     @property
     def device(self) -> torch.device:
@@ -34,6 +37,13 @@ class Engine:
     def collate(self, rows: Sequence[Encoded]) -> Batch:
         return collate(rows, pad_id(self.model.config), self.device)
 
+    def record(
+        self, batch: Batch, needs: frozenset[str] = frozenset(), **options: Any
+    ) -> AbstractContextManager[Recording]:
+        """One forward of a batch (`trace.record`), of a model whose parts are remembered. For use in what `in_memory` runs, which runs
+        it again if the model had changed."""
+        return record(self.model, self.task, batch, needs, lender=self.lender, **options)
+
     def in_memory(
         self,
         rows: Sequence[Row],
@@ -41,8 +51,12 @@ class Engine:
         run: Callable[[Sequence[Row], Sequence[int]], list[Result]],
     ) -> list[Result]:
         """Run rows as one batch; where memory does not suffice, halve it and try again."""
+        part = [rows[i] for i in numbers]
         try:
-            return run([rows[i] for i in numbers], numbers)
+            try:
+                return run(part, numbers)
+            except ModelChanged:  # told once: nothing is believed the second time
+                return run(part, numbers)
         except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise

@@ -27,7 +27,6 @@ from whence.perturb import run_perturbations
 from whence.progress import track
 from whence.registry import Part
 from whence.tasks import Ask, Prediction, Task
-from whence.trace import record
 
 ATTENTION_BYTES = 1 << 30  # how much attention, gradients included, one batch may hold at a time …
 ATTENTION_SHARE = 1 / 16  # … or on a GPU this share of the memory that is free, if it is more
@@ -104,7 +103,7 @@ class Explainer:
         rows = self.rows(items, [Ask()] * len(items), on_long, batch_tokens)
 
         def run(part: Sequence[Encoded], numbers: Sequence[int]) -> list[Prediction]:
-            with record(self.model, self._task, self.engine.collate(part), frozenset()) as recording:
+            with self.engine.record(self.engine.collate(part)) as recording:
                 recording.check()
                 return self._task.answers(part, recording.logits, recording.log_probabilities)
 
@@ -147,7 +146,7 @@ class Explainer:
         flat = [(i, row) for i in several for row in windows[i]]
 
         def run(part: Sequence[Encoded], numbers: Sequence[int]) -> list[torch.Tensor]:
-            with record(self.model, self._task, self.engine.collate(part), frozenset()) as recording:
+            with self.engine.record(self.engine.collate(part)) as recording:
                 recording.check()
                 return list(recording.logits.cpu())
 

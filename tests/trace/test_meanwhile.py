@@ -15,11 +15,16 @@ import torch
 import whence
 from tests import architectures
 from whence.errors import ModelError
-from whence.trace import meanwhile
+from whence.trace import meanwhile, recorder
 from whence.trace.meanwhile import Later, Meanwhile
 
 TEXTS = ["a charming film", "the plot is slow , dull and never moving", "good"]
 METHODS = ["gradient", "gradient-x-input", "attcat", "gae", "attnlrp", "transatt", "alti", "rollout", "random"]
+
+
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch, so: bool) -> None:
+    for module in (meanwhile, recorder):
+        monkeypatch.setattr(module, "launched_by_another_thread", lambda tensor: so)
 
 
 @pytest.fixture
@@ -33,9 +38,17 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             threads.append(threading.current_thread().name)
         begin(self)
 
-    monkeypatch.setattr(meanwhile, "launched_by_another_thread", lambda tensor: True)
+    as_on_a_gpu(monkeypatch, True)
     monkeypatch.setattr(Later, "begin", noting)
     return threads
+
+
+def begun(job: Any) -> Later[Any]:
+    """A job of its own backward, which is launched now."""
+    jobs, later = Meanwhile(), Later(job)
+    jobs.add(later)
+    jobs.begin(torch.zeros(1))
+    return later
 
 
 def test_a_job_is_done_once_by_whoever_comes_first() -> None:
@@ -46,8 +59,7 @@ def test_a_job_is_done_once_by_whoever_comes_first() -> None:
 
 
 def test_what_goes_wrong_is_said_to_whoever_asks_each_time() -> None:
-    jobs = Meanwhile()
-    later = jobs.add(lambda: 1 // 0)
+    later = Later(lambda: 1 // 0)
     later.begin()
     for _ in range(2):
         with pytest.raises(ZeroDivisionError):
@@ -56,21 +68,18 @@ def test_what_goes_wrong_is_said_to_whoever_asks_each_time() -> None:
 
 def test_nobody_waits_for_a_busy_thread(apart: list[str]) -> None:
     busy, go_on = threading.Event(), threading.Event()
-    first, second = Meanwhile(), Meanwhile()
-    slow = first.add(lambda: (busy.set(), go_on.wait(30)))
-    first.begin(torch.zeros(1))
+    slow = begun(lambda: (busy.set(), go_on.wait(30)))
     assert busy.wait(30)
-    quick = second.add(lambda: threading.current_thread().name)
-    second.begin(torch.zeros(1))
+    quick = begun(lambda: threading.current_thread().name)
     assert quick() == threading.current_thread().name
     go_on.set()
     assert slow()[1] is True
 
 
 def test_nothing_is_begun_on_a_cpu() -> None:
-    jobs = Meanwhile()
-    later = jobs.add(lambda: threading.current_thread().name)
-    jobs.begin(torch.zeros(1))
+    jobs, later = Meanwhile(), Later(lambda: threading.current_thread().name)
+    jobs.add(later)
+    assert not jobs.begin(torch.zeros(1))
     assert later() == threading.current_thread().name
 
 
@@ -78,16 +87,12 @@ def test_the_thread_lets_go_of_what_it_did(apart: list[str]) -> None:
     class Held:
         pass
 
-    held, jobs = Held(), Meanwhile()
+    held = Held()
     gone = weakref.ref(held)
-    later = jobs.add(lambda kept=held: bool(kept))
-    jobs.begin(torch.zeros(1))
+    later = begun(lambda kept=held: bool(kept))
     assert later()
-    del held, later, jobs
-    fence = Meanwhile()
-    after = fence.add(lambda: None)
-    fence.begin(torch.zeros(1))
-    after()
+    del held, later
+    begun(lambda: None)()
     gc.collect()
     assert gone() is None
 
@@ -95,16 +100,13 @@ def test_the_thread_lets_go_of_what_it_did(apart: list[str]) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 def test_a_forked_process_has_a_thread_of_its_own(apart: list[str]) -> None:
-    jobs = Meanwhile()
-    jobs.add(lambda: 1)
-    jobs.begin(torch.zeros(1))  # the parent's thread is there
+    begun(lambda: 1)  # the parent's thread is there
     child = os.fork()
     if not child:
         passed = False
         try:
-            own, did = Meanwhile(), threading.Event()
-            own.add(did.set)
-            own.begin(torch.zeros(1))
+            did = threading.Event()
+            begun(did.set)
             passed = did.wait(20)
         finally:
             os._exit(0 if passed else 1)
@@ -115,7 +117,7 @@ def test_a_forked_process_has_a_thread_of_its_own(apart: list[str]) -> None:
 def test_explanations_are_the_same_to_the_last_bit(apart: list[str], target: Any) -> None:
     explainer = whence.load(architectures.model("bert", torch.float32), architectures.tokenizer())
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(meanwhile, "launched_by_another_thread", lambda tensor: False)
+        as_on_a_gpu(patched, False)
         alone = explainer.explain(TEXTS, METHODS, target)
     here = threading.current_thread().name
     assert set(apart) == {here}
@@ -151,3 +153,43 @@ def test_logits_that_are_no_numbers_are_refused_by_whoever_reads_them(
         explainer.explain(TEXTS, "gradient-x-input")
     handle.remove()
     assert len(explainer.explain(TEXTS, "gradient-x-input")) == len(TEXTS)
+
+
+@pytest.mark.parametrize(("largest", "kept"), [(recorder.KEPT_TOKENS, True), (1, False)])
+def test_a_small_batch_keeps_its_graph_while_its_backward_runs_beside_jobs(
+    apart: list[str], monkeypatch: pytest.MonkeyPatch, largest: int, kept: bool
+) -> None:
+    """What is let go of is freed under Python's lock, which the jobs hold."""
+    kept_by_call: list[bool] = []
+    grad = torch.autograd.grad
+
+    def noting(*given: Any, **named: Any) -> Any:
+        kept_by_call.append(named["retain_graph"])
+        return grad(*given, **named)
+
+    monkeypatch.setattr(torch.autograd, "grad", noting)
+    monkeypatch.setattr(recorder, "KEPT_TOKENS", largest)
+    explainer = whence.load(architectures.model("bert", torch.float32), architectures.tokenizer())
+    explainer.explain(TEXTS, ["gradient", "attcat"])
+    assert kept_by_call == [True, kept]  # of the logit and of log p: the first keeps it for the second
+    kept_by_call.clear()
+    as_on_a_gpu(monkeypatch, False)
+    explainer.explain(TEXTS, ["gradient", "attcat"])
+    assert kept_by_call == [True, False]
+
+
+def test_a_kept_graph_goes_with_the_call(apart: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs: list[weakref.ref[torch.Tensor]] = []
+    forward = recorder.forward
+
+    def noting(*given: Any, **named: Any) -> Any:
+        recording = forward(*given, **named)
+        graphs.append(weakref.ref(recording.logits))
+        return recording
+
+    monkeypatch.setattr(recorder, "forward", noting)
+    explainer = whence.load(architectures.model("bert", torch.float32), architectures.tokenizer())
+    found = explainer.explain(TEXTS, METHODS)
+    gc.collect()
+    assert found
+    assert not any(graph() is not None for graph in graphs)

@@ -109,21 +109,20 @@ def collate(rows: Sequence[Encoded], pad_id: int | None, device: torch.device, w
     """Pad rows on the right to the longest (or to `width`)."""
     pad = unused_id(rows) if pad_id is None else pad_id
     lengths = [len(row.id_array) for row in rows]
-    longest = max(max(lengths), width or 0)
+    longest = max(*lengths, width or 0)
     padded = min(lengths) < longest
-    # (b, longest)
-    valid = np.arange(longest) < np.array(lengths)[:, None] if padded else np.ones((len(rows), longest), np.bool_)
+    valid = np.arange(longest) < np.array(lengths)[:, None] if padded else None  # (b, longest)
 
     def fill(values: Sequence[Ints], value: int) -> Ints:
         together = np.concatenate(values)
-        if not padded:
-            return together.reshape(valid.shape)
+        if valid is None:
+            return together.reshape(len(rows), longest)
         table = np.full(valid.shape, value)
         table[valid] = together
         return table
 
     def given(name: str, otherwise: Callable[[Encoded], Sequence[int]]) -> Ints | None:
-        own = [row.__dict__[name] for row in rows]
+        own = [getattr(row, name) for row in rows]
         if own.count(None) == len(own):
             return None
         return fill([np.array(otherwise(row) if o is None else o) for row, o in zip(rows, own, strict=True)], 0)
@@ -136,30 +135,29 @@ def collate(rows: Sequence[Encoded], pad_id: int | None, device: torch.device, w
         "token_type_ids": given("token_type_ids", lambda row: [0] * len(row)),
         "position_ids": given("position_ids", lambda row: range(len(row))),
     }
-    most = max(len(row.places) for row in rows)
-    places = np.array([[*row.places, *[0] * (most - len(row.places))] for row in rows], np.int64)
-    return to_batch(tables, places, pad, device)
+    most = max([len(row.places) for row in rows])
+    places = [[*row.places, *[0] * (most - len(row.places))] for row in rows] if most else np.empty((len(rows), 0))
+    return to_batch(tables, np.asarray(places, np.int64), pad, device)
 
 
 def to_batch(tables: Mapping[str, Ints | Bools | None], places: Ints, pad_id: int, device: torch.device) -> Batch:
-    """Tables (batch, token) by the names of `Batch`, brought to the device by one copy."""
+    """Tables (batch, token) by the names of `Batch`, brought to the device by one copy. A table of `valid` or `attention_mask` that
+    marks every token says no more than none."""
     there = {name: table for name, table in tables.items() if table is not None}
-    ids, valid = there["input_ids"].astype(np.int64, copy=False), there["valid"].astype(np.bool_, copy=False)
-    padded = not bool(valid.all())
-    if there["attention_mask"].all():
-        del there["attention_mask"]
-    if not padded:
-        del there["valid"]
+    for name in ("valid", "attention_mask"):
+        if name in there and there[name].all():
+            del there[name]
     together = np.array(list(there.values()), np.int64)  # (tables, batch, token)
     brought = dict(zip(there, to_device(together, device).unbind(), strict=True))
+    valid = there.get("valid")
     return Batch(
         input_ids=brought["input_ids"],
         attention_mask=brought.get("attention_mask"),
         token_type_ids=brought.get("token_type_ids"),
         pad_id=pad_id,
-        padded=padded,
-        own_ids=ids,
-        own_valid=valid,
+        padded=valid is not None,
+        own_ids=there["input_ids"].astype(np.int64, copy=False),
+        own_valid=np.broadcast_to(True, together.shape[1:]) if valid is None else valid.astype(np.bool_, copy=False),
         own_places=places,
         brought_valid=brought.get("valid"),
         position_ids=brought.get("position_ids"),

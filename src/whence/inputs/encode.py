@@ -102,18 +102,20 @@ class Encoder:
         """The rows of ids among the inputs that can be taken as they are, by their number: ids of all of them are looked at together.
         Others are looked at one by one, and that is where it is said what is wrong with them."""
         rows = {i: item["input_ids"] for i, item in enumerate(inputs) if isinstance(item, dict) and has_ids_alone(item)}
+        ids = list(itertools.chain.from_iterable(rows.values()))
         try:
-            ids = {i: np.array(row) for i, row in rows.items()}
-            flat = np.concatenate(list(ids.values()))
-        except ValueError:  # there are none, or entries that are lists
+            flat = np.array(ids)
+        except ValueError:  # entries that are lists
             return {}
-        if flat.dtype != np.int64 or flat.ndim != 1 or flat.min() < 0 or flat.max() >= self.vocab_size:
+        if flat.dtype != np.int64 or flat.ndim != 1:
             return {}
-        if flat.min() < 2 and bool in set(map(type, itertools.chain.from_iterable(rows.values()))):
-            return {}  # they count as 0 and 1
+        least = flat.min()
+        if least < 0 or flat.max() >= self.vocab_size or (least < 2 and bool in set(map(type, ids))):
+            return {}  # True and False count as 1 and 0
+        ends = itertools.accumulate(map(len, rows.values()))
         return {
-            i: self.from_ids(ids[i])
-            for i, row in rows.items()
+            i: self.from_ids(flat[end - len(row) : end].copy())  # a row that is kept must not keep all others
+            for (i, row), end in zip(rows.items(), ends, strict=True)
             if len(row) <= self.max_length and not self.special_ids.issuperset(row)
         }
 
@@ -168,7 +170,7 @@ class Encoder:
             truncated=truncated,
         )
 
-    def _described_text(self, read: Read) -> dict[str, Any]:
+    def _described_text(self, read: Read, row: Encoded) -> dict[str, Any]:
         """Characters and words as the tokenizer knows them; slow tokenizers know neither."""
         tokenizer: Any = self.tokenizer
         special = tuple(map(self.special_ids.__contains__, read.ids))
@@ -223,10 +225,10 @@ class Encoder:
 
     def from_ids(self, ids: Ints, types: tuple[int, ...] | None = None, mask: tuple[int, ...] | None = None) -> Encoded:
         """A row of ids that are known to be good."""
-        return Encoded.of_ids(ids, partial(self._described, ids, types), token_type_ids=types, attention_mask=mask)
+        return Encoded.of_ids(ids, self._described, token_type_ids=types, attention_mask=mask)
 
-    def _described(self, array: Ints, types: tuple[int, ...] | None) -> dict[str, Any]:
-        ids = array.tolist()
+    def _described(self, row: Encoded) -> dict[str, Any]:
+        ids = row.input_ids
         special = tuple(map(self.special_ids.__contains__, ids))
         if self.tokenizer is None:
             tokens, words = tuple(map(self._numerals.__getitem__, ids)), each_a_word(special)
@@ -238,7 +240,7 @@ class Encoder:
             "special": special,
             "offsets": ((0, 0),) * len(ids),
             "word_ids": words,
-            "segments": segments_of(special, types),
+            "segments": segments_of(special, row.token_type_ids),
         }
 
     def _token_types(self, types: tuple[int, ...] | None, at: str) -> tuple[int, ...] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -41,17 +41,18 @@ class Encoded:
     answer: tuple[int, int] | None = None  # question answering: first and last token of the answer that was given
 
     @classmethod
-    def of_ids(cls, ids: Ints, describe: Callable[[], dict[str, Any]], **known: Any) -> Encoded:
-        """A row of ids; `describe` gives its tokens, special, offsets, word_ids and segments. known: other fields."""
+    def of_ids(cls, ids: Ints, describe: Callable[[Encoded], dict[str, Any]], **known: Any) -> Encoded:
+        """A row of ids; `describe` gives its tokens, special, offsets, word_ids and segments. known: other fields, where they are not
+        what the class says."""
         row = object.__new__(cls)
-        row.__dict__.update(LEFT_OUT, id_array=ids, _describe=describe, **known)
+        row.__dict__.update(id_array=ids, _describe=describe, **known)
         return row
 
     def __getattr__(self, name: str) -> Any:  # asked only for what is not there
         own = self.__dict__
         describe = own.get("_describe")
         if name in DESCRIBED and describe is not None:
-            own.update(describe())
+            own.update(describe(self))
             own["_describe"] = None  # it may hold all that a tokenizer knows
         elif name == "input_ids" and "id_array" in own:
             own["input_ids"] = tuple(own["id_array"].tolist())
@@ -66,7 +67,7 @@ class Encoded:
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle and copy: everything worked out."""
-        return {name: getattr(self, name) for name in (*PER_TOKEN, *LEFT_OUT)}
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def __len__(self) -> int:
         return len(self.id_array)
@@ -91,4 +92,3 @@ class Encoded:
 
 
 DESCRIBED = frozenset(PER_TOKEN) - {"input_ids"}
-LEFT_OUT = {f.name: f.default for f in fields(Encoded) if f.default is not MISSING}

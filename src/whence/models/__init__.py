@@ -15,11 +15,13 @@ from whence.models.facts import (
 from whence.models.first_token import first_token_only, reads_first_token
 from whence.models.layers import layers_of, modules_of, uses_attention_interface
 from whence.models.specs import SPECS, Spec, add_spec, spec_of
-from whence.models.untouched import Lent, lock_of, untouched
+from whence.models.untouched import Lender, Lent, ModelChanged, lock_of, untouched
 
 __all__ = [
     "SPECS",
+    "Lender",
     "Lent",
+    "ModelChanged",
     "Spec",
     "add_spec",
     "first_position",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 
 from whence.models.layers import modules_of
@@ -25,6 +27,7 @@ MORE_ON_HOOKS = ("_forward_hooks_with_kwargs", "_forward_hooks_always_called", "
 COLLECTING = (
     "transformers.utils.output_capturing"  # the module that defines transformers' hooks; all others are the owner's
 )
+TRAINING = operator.itemgetter("training")
 CAPTURING = "_output_capturing_hooks_installed"  # transformers' mark that it hooked a model to collect outputs
 
 
@@ -44,9 +47,11 @@ class Lent:
     configs: Sequence[Any]  # every distinct config that a module looks at
     hooked: Sequence[nn.Module]  # those that carry hooks
     models: Sequence[PreTrainedModel]  # the model, and models in it
+    hooks_made: int  # how many hooks torch had ever made, on whatever module, before the walk
 
     @classmethod
     def of(cls, model: nn.Module) -> Lent:
+        hooks_made = RemovableHandle.next_id
         modules = modules_of(model)
         parameters: list[nn.Parameter | None] = []
         training, configs, hooked, models = [], {}, [], []
@@ -63,7 +68,24 @@ class Lent:
             if own["_forward_hooks"] or own["_forward_pre_hooks"]:
                 hooked.append(module)
         there = [p for p in parameters if p is not None]
-        return cls(modules, there, training, [c for c in configs.values() if c is not None], hooked, models)
+        known = [c for c in configs.values() if c is not None]
+        return cls(modules, there, training, known, hooked, models, hooks_made)
+
+    @cached_property
+    def own(self) -> Sequence[dict[str, Any]]:
+        """Every module's own attributes."""
+        return [module.__dict__ for module in self.modules]
+
+    @property
+    def quiet(self) -> bool:
+        """No module trains, and none has been given a hook since the walk."""
+        return self.hooks_made == RemovableHandle.next_id and not any(map(TRAINING, self.own))
+
+    def same(self, other: Lent) -> bool:
+        """Whether both found the same parts. Hooks may come and go while a model runs (transformers' do)."""
+        parts = ("modules", "parameters", "training", "configs", "models")
+        pairs = [(getattr(self, name), getattr(other, name)) for name in parts]
+        return all(len(a) == len(b) and all(map(operator.is_, a, b)) for a, b in pairs)
 
     @cached_property
     def listened_to(self) -> bool:
@@ -77,16 +99,51 @@ class Lent:
         return {module: {key for name in HOOKS for key in module.__dict__[name]} for module in self.hooked}
 
 
+class ModelChanged(Exception):
+    """The model is made of other parts than was believed when it was run: what came of it is not used, and it is run again."""
+
+
+class Lender:
+    """Remembers what a model was made of, for as long as somebody explains it.
+
+    To walk a model takes as long as a tenth of all that Python does on a small batch, and a GPU waits for it. So a call may believe
+    the last walk, give the GPU its work, and walk meanwhile. What a walk that comes late could not make good, because the model's
+    owner would notice that it ran (hooks, and random numbers that a module in training draws), is looked at before: `Lent.quiet`.
+    """
+
+    def __init__(self) -> None:
+        self._found: Lent | None = None
+
+    def __reduce__(self) -> tuple[type[Lender], tuple[()]]:
+        """Copies and pickles remember nothing."""
+        return Lender, ()
+
+    def believed(self, model: nn.Module) -> Lent | None:
+        """The model's parts as they were found last; None where they have to be found first."""
+        found = self._found
+        return found if found is not None and found.modules[0] is model and found.quiet else None
+
+    def confirm(self, believed: Lent | None, found: Lent) -> None:
+        """Take what a later walk has found; `ModelChanged` if it is not what was believed."""
+        if believed is not None and not believed.same(found):
+            self._found = None
+            raise ModelChanged
+        self._found = found
+
+
 @contextmanager
-def untouched(model: PreTrainedModel, *, attention: str | None = None, pad_id: int | None = None) -> Iterator[Lent]:
+def untouched(
+    model: PreTrainedModel, *, attention: str | None = None, pad_id: int | None = None, lent: Lent | None = None
+) -> Iterator[Lent]:
     """The model in evaluation mode with frozen parameters, and on request another attention function or padding id.
 
     On leaving, also by an exception, training flags, requires_grad, the attention implementation, the config's padding
     id and all forward hooks are what they were. Parameters' `.grad` are never written (gradients are asked for by
-    `torch.autograd.grad`), and the caller's grad or inference mode does not matter. Gives the model's parts.
+    `torch.autograd.grad`), and the caller's grad or inference mode does not matter. Gives the model's parts; lent: where they
+    are known already.
     """
     with lock_of(model):
-        lent = Lent.of(model)
+        lent = lent or Lent.of(model)
         text_config = model.config.get_text_config()
         trainable = [p for p in lent.parameters if p.requires_grad]
         put_back = remember(lent, text_config, trainable)

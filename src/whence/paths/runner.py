@@ -24,7 +24,7 @@ from whence.models import pad_id, special_ids, vocab_size
 from whence.progress import counting
 from whence.registry import Method, Part
 from whence.tasks import Scalar, Target, Term
-from whence.trace import Recording, record
+from whence.trace import Recording
 from whence.trace.checks import check_finite
 from whence.trace.deeplift import DEEPLIFT, for_inputs, log_softmax
 from whence.trace.recorder import gradients
@@ -166,13 +166,15 @@ class Walker:
         if path.paired:
             both = self.engine.collate([*rows, *rows])
             points = torch.cat([leg.points, leg.points - leg.span])
-            with self.record(both, frozenset({"embeddings.grad"}), points, paired=True) as recording:
-                self.finite.append(recording.finite)
+            with self.engine.record(both, frozenset({"embeddings.grad"}), rules=DEEPLIFT, points=points) as recording:
+                finite = recording.finite
                 gradient, change = multipliers(recording, self.scalar([row for row, _ in pairs] * 2))
+            self.finite.append(finite)
             return path.parts(leg, gradient * batch.valid[:, :, None], change)
-        with self.record(batch, frozenset({GRADIENT_OF[path.of]}), leg.points) as recording:
-            self.finite.append(recording.finite)
+        with self.engine.record(batch, frozenset({GRADIENT_OF[path.of]}), points=leg.points) as recording:
+            finite = recording.finite
             gradient = recording.toward(scalar).embeddings_grad(path.of)
+        self.finite.append(finite)
         return path.parts(leg, gradient, None)
 
     def ends(self, path: Path) -> dict[int, tuple[float, float]]:
@@ -191,7 +193,7 @@ class Walker:
             batch, which = self.engine.collate(part), [pairs[i][1] for i in numbers]
             here = self.here(batch, part, which, [2] * len(part))
             points = torch.lerp(here.x, here.baseline(path.baseline), here.per_point(which))
-            with self.record(batch, frozenset(), points) as recording:
+            with self.engine.record(batch, points=points) as recording:
                 recording.check()
                 return value(recording, self.scalar([pairs[i][0] for i in numbers]), path.of).tolist()
 
@@ -207,10 +209,6 @@ class Walker:
         precise = x.to(torch.promote_types(x.dtype, torch.float32))
         ids = [row.input_ids for row in rows]
         return Here(self.ground, ids, points, counts, precise, to_device(free, self.engine.device))
-
-    def record(self, batch: Batch, needs: frozenset[str], points: Tensor, paired: bool = False) -> Any:
-        rules = DEEPLIFT if paired else None
-        return record(self.engine.model, self.engine.task, batch, needs, rules, points=points)
 
     def scalar(self, numbers: Sequence[int]) -> Scalar:
         return Scalar.stack([self.terms[i] for i in numbers], self.engine.device)

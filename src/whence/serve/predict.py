@@ -17,7 +17,6 @@ from whence.models import stand_in_ids
 from whence.perturb import Game, Text
 from whence.serve.jobs import Asked
 from whence.tasks import Ask, Prediction, Scalar, Target
-from whence.trace import record
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ def answer(explainer: Explainer, rows: Sequence[Encoded], about: Sequence[Ask | 
     engine, task = explainer.engine, explainer.engine.task
 
     def run(part: Sequence[Encoded], numbers: Sequence[int]) -> list[Answer]:
-        with record(engine.model, task, engine.collate(part), frozenset()) as recording:
+        with engine.record(engine.collate(part)) as recording:
             recording.check()
             said = task.answers(part, recording.logits, recording.log_probabilities)
             own = [

@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from torch import Tensor
 
@@ -50,20 +50,19 @@ class Meanwhile:
     """The jobs for the time of one backward."""
 
     def __init__(self) -> None:
-        self._waiting: list[Later[object]] = []
+        self._waiting: list[Later[Any]] = []
 
-    def add(self, job: Callable[[], Found]) -> Later[Found]:
-        """What is returned gives what the job finds, or raises what it raised."""
-        later = Later(job)
-        self._waiting.append(later)  # type: ignore[arg-type]  # what it finds is for whoever added it
-        return later
+    def add(self, later: Later[Any]) -> None:
+        self._waiting.append(later)
 
-    def begin(self, backward_of: Tensor) -> None:
-        """A backward is about to be launched."""
-        if self._waiting and launched_by_another_thread(backward_of):
-            for later in self._waiting:
-                give(later)
-            self._waiting.clear()
+    def begin(self, backward_of: Tensor) -> bool:
+        """A backward is about to be launched. Tells whether anything is done meanwhile."""
+        if not self._waiting or not launched_by_another_thread(backward_of):
+            return False
+        for later in self._waiting:
+            give(later)
+        self._waiting.clear()
+        return True
 
 
 def launched_by_another_thread(tensor: Tensor) -> bool:
@@ -71,12 +70,12 @@ def launched_by_another_thread(tensor: Tensor) -> bool:
     return tensor.is_cuda
 
 
-_given: SimpleQueue[Later[object]] = SimpleQueue()
+_given: SimpleQueue[Later[Any]] = SimpleQueue()
 _starting = threading.Lock()
 _thread: threading.Thread | None = None
 
 
-def give(later: Later[object]) -> None:
+def give(later: Later[Any]) -> None:
     """To the thread, which is started for the first job. Where none can be started (the program is ending), whoever asks does the job."""
     global _thread
     if _thread is None:

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from whence.errors import NotSupported
 from whence.inputs import Batch
-from whence.models import Lent, first_token_only, reads_forward, untouched, uses_attention_interface
+from whence.models import Lender, Lent, first_token_only, reads_forward, untouched, uses_attention_interface
 from whence.models.lm_head import LMHead
 from whence.tasks import Scalar, Task
 from whence.trace.attention import NAME, Attended, Shown, asked_for_mask, attention_tape, hides_nothing, unasked
@@ -24,12 +24,16 @@ from whence.trace.blocks import Block, LayerRun, layer_runs, make_blocks, precis
 from whence.trace.checks import check_finite, check_weights, was_checked, weights_stamp
 from whence.trace.graph import follows_gradients, put_rules
 from whence.trace.maps import Maps, fits
-from whence.trace.meanwhile import Meanwhile
+from whence.trace.meanwhile import Later, Meanwhile, launched_by_another_thread
 from whence.trace.operations import RelevancePass, Run
 from whence.trace.relevance import relevance_ready
 from whence.trace.rules import RuleSet, rule_set
 from whence.trace.taps import layer_states, leaf_embeddings
 from whence.trace.trace import Tensors, Trace
+
+# What a backward lets go of is freed under Python's lock: it would wait for what is done meanwhile instead of running beside it. So the
+# graph is kept while it runs, if it is not large; of a larger batch the GPU has enough to do for the wait not to matter.
+KEPT_TOKENS = 1 << 14
 
 _NOT_ON_GRAPH: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # models with operations that `graph` has no rule for
 
@@ -118,10 +122,11 @@ class Recording:
         inputs = self._inputs_of_logit()
         more = self._inputs_of_log_probability()
         maps: dict[str, Tensors] = {}
-        self.meanwhile.begin(y)
+        beside = bool(inputs or more) and self.meanwhile.begin(y)
+        keep = not last or (beside and self.batch.own_ids.size <= KEPT_TOKENS)
         if inputs:
             flat = [t for tensors in inputs.values() for t in tensors]
-            grads = iter(gradients(y.sum(), flat, keep=bool(more) or not last))
+            grads = iter(gradients(y.sum(), flat, keep=keep or bool(more)))
             recorded |= {need: [next(grads) for _ in tensors] for need, tensors in inputs.items()}
             if "attention.grad" in recorded:
                 found = recorded.pop("attention.grad")
@@ -136,7 +141,7 @@ class Recording:
                     "that explains the logit (gradient-x-input, attcat, …)."
                 )
             flat = [t for tensors in more.values() for t in tensors]
-            grads = iter(gradients(log_probability.sum(), flat, keep=not last))
+            grads = iter(gradients(log_probability.sum(), flat, keep=keep))
             recorded |= {need: [next(grads) for _ in tensors] for need, tensors in more.items()}
         for name, tensors in (("hidden", self.hidden), ("embeddings", self.embeddings)):
             if name in self.needs:
@@ -241,6 +246,7 @@ def record(
     points: Tensor | None = None,
     gradients: bool = False,
     shared: bool = True,
+    lender: Lender | None = None,
 ) -> Iterator[Recording]:
     """One forward of `batch`, with the model lent for as long as the block lasts; ready for relevance by `rules`, if any.
 
@@ -249,6 +255,7 @@ def record(
     dtype: run with a copy of the weights in another dtype than the model's own; the model keeps its weights.
     points: (b, n, d) to take the place of the word embeddings; the model still sees the ids (positions, padding).
     shared: attention is looked at more than once, so that maps are worth keeping.
+    lender: remembers the model's parts; with one, whoever calls must be ready to run again (`ModelChanged`).
     """
     wants_attention = any(need.startswith(("attention", "blocks")) for need in needs)
     # a rule set without a rule for the fused kernel needs the attention written out
@@ -256,9 +263,11 @@ def record(
     through_interface = uses_attention_interface(model)
     seen = NAME if through_interface else "eager"
     implementation = seen if wants_attention else unasked(model, batch.input_ids.device)
-    with untouched(model, attention=implementation, pad_id=batch.pad_id) as lent:
-        # a GPU that has seen these weights gets its work first
-        late = batch.input_ids.is_cuda and was_checked(model)
+    # a GPU that has seen these weights gets its work first
+    late = launched_by_another_thread(batch.input_ids) and was_checked(model)
+    lender = lender or Lender()
+    believed = lender.believed(model) if late else None
+    with untouched(model, attention=implementation, pad_id=batch.pad_id, lent=believed) as lent:
         if not late:
             check_weights(model, weights_stamp(lent.parameters))
         run = partial(
@@ -278,18 +287,34 @@ def record(
         )
         on_graph = rules is not None and follows_gradients(rule_set(rules))
         on_graph &= through_interface and model not in _NOT_ON_GRAPH
-        recording = run(on_graph=on_graph)
-        if recording is None:
-            _NOT_ON_GRAPH.add(model)
-            recording = run(on_graph=False)
-            assert recording is not None
-        recording.lm_heads = lm_heads
-        stamp = recording.meanwhile.add(partial(weights_stamp, lent.parameters)) if late else None
+        look = Later(partial(looked_at, model))
+
+        def look_again() -> None:
+            if late:
+                found, stamp = look()
+                check_weights(model, stamp)
+                lender.confirm(believed, found)
+
         try:
+            recording = run(on_graph=on_graph)
+            if recording is None:
+                _NOT_ON_GRAPH.add(model)
+                recording = run(on_graph=False)
+                assert recording is not None
+            recording.lm_heads = lm_heads
+            if late:
+                recording.meanwhile.add(look)
             yield recording
-        finally:  # of two errors the one about the weights is the cause
-            if stamp is not None:
-                check_weights(model, stamp())
+        except Exception:  # of two errors the one about the model is the cause
+            look_again()
+            raise
+        look_again()
+
+
+def looked_at(model: PreTrainedModel) -> tuple[Lent, int]:
+    """What a model is made of, and the stamp of its weights."""
+    found = Lent.of(model)
+    return found, weights_stamp(found.parameters)
 
 
 def forward(
