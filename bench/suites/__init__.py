@@ -22,6 +22,7 @@ SUITES = {
     "paths": ("bench.suites.paths", "integrated gradients and the other path methods"),
     "perturbation": ("bench.suites.perturbation", "occlusion, LIME, Shapley values"),
     "evaluation": ("bench.suites.evaluation", "the evaluation engine against bare forwards"),
+    "host": ("bench.suites.host", "what Python does around the kernels"),
     "long": ("bench.suites.long", "attention-based methods on inputs of 512 to 4,096 tokens"),
     "scaling": ("bench.suites.scaling", "cost against tokens, rows, layers, vocabulary and number of methods"),
     "h200": ("bench.suites.h200", "what is promised on one H200"),

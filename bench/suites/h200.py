@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import whence
-from bench.measure import Runs, against, failing, measure, seconds_of
+from bench.measure import against, failing, measure, seconds_of
 from bench.ours import explaining, shape_for, single_pass_methods, size_of
 from bench.peers import Company
 from bench.results import METRICS
 from bench.settings import DTYPES, Settings, multiplying
-from bench.shapes import Texts, bert, bert_lm, floor, random_rows
+from bench.shapes import bert, bert_lm, floor, random_rows
 from bench.suites import kernels, paths, perturbation, relevance, single_pass
 from bench.table import Row, Table
 from whence import zoo
@@ -42,8 +42,9 @@ def tables(settings: Settings, company: Company) -> Iterator[Table]:
     precisions = (settings.dtype,) if settings.dtype else DTYPES
     # small batches first: Python decides there, and peers run in processes that have done nothing else
     for rows, tokens in (SMALL, (ROWS, TOKENS)):
-        yield gradients_beside_peers(settings, company, rows, tokens)
-        yield relevance.beside_lxt(settings, company, rows, tokens)
+        turns = 5 if rows == ROWS else 20
+        yield single_pass.gradients_beside_peers(settings, company, rows, tokens, turns)
+        yield relevance.beside_lxt(settings, company, rows, tokens, turns)
     for precision in precisions:
         yield ratios(settings.with_dtype(precision))
     yield from kernels.distance_tables(settings, *((2, 16) if settings.quick else DISTANCES))
@@ -135,17 +136,3 @@ def path_throughput(settings: Settings) -> Table:
     if rows[1].ratio:
         rows[1].note = f"{1 / rows[1].ratio:.0%} of the device's throughput, wanted ≥ {SHARE:.0%}"
     return table
-
-
-def gradients_beside_peers(settings: Settings, company: Company, rows: int, tokens: int) -> Table:
-    """Peers take the gradient of the logit, and sum its products with the input: so do ours here."""
-    shape = shape_for(settings)
-    texts: Texts = random_rows(*((2, 16) if settings.quick else (rows, tokens)), shape.words)
-    model = bert(shape, settings.device, settings.precision)
-    explainer = whence.load(model)
-    jobs = single_pass.peer_jobs(settings, texts)
-    own = {name: explaining(explainer, texts, name, **single_pass.AS_PEERS[name]) for name in jobs}
-    runs: Runs = {"floor": floor(model, texts), **own, **company.runs(jobs)}
-    with multiplying(settings.precision):
-        found = measure(runs, settings, 5 if rows == ROWS else 20)
-    return against(found, f"Beside peers: {shape}, {size_of(texts)}, {settings.where()}", "floor")

@@ -12,7 +12,7 @@ from bench.measure import Runs, against, measure
 from bench.ours import explaining, shape_for, size_of
 from bench.peers import Company, Job, PeerError
 from bench.settings import Settings, multiplying
-from bench.shapes import bert, floor, gpt2, random_rows
+from bench.shapes import Shape, bert, floor, gpt2, random_rows
 from bench.table import Table
 
 ROWS, TOKENS = 16, 64
@@ -40,8 +40,15 @@ def some_heads(layers: int, heads: int) -> np.ndarray:
     return np.random.default_rng(0).random((layers, heads)) < 0.2
 
 
-def beside_lxt(settings: Settings, company: Company, rows: int = ROWS, tokens: int = TOKENS) -> Table:
-    shape = shape_for(settings)
+def beside_lxt(
+    settings: Settings,
+    company: Company,
+    rows: int = ROWS,
+    tokens: int = TOKENS,
+    turns: int = 20,
+    shape: Shape | None = None,
+) -> Table:
+    shape = shape or shape_for(settings)
     rows, tokens = (2, 16) if settings.quick else (rows, tokens)
     texts = random_rows(rows, tokens, shape.words)
     model = gpt2(shape, settings.device, settings.precision)
@@ -51,7 +58,7 @@ def beside_lxt(settings: Settings, company: Company, rows: int = ROWS, tokens: i
     with multiplying(settings.precision):
         ours = explainer.explain(texts, "attnlrp", progress=False)
         table = against(
-            measure(runs, settings, 5 if rows * tokens > 10_000 else 20),
+            measure(runs, settings, turns),
             f"GPT-2, {shape}, {size_of(texts)}, {settings.where()}",
             "floor",
         )

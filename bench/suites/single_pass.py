@@ -9,7 +9,7 @@ from bench.measure import Runs, against, measure
 from bench.ours import explaining, shape_for, single_pass_methods, size_of
 from bench.peers import Company, Job
 from bench.settings import Settings, multiplying
-from bench.shapes import Texts, bert, floor, random_rows
+from bench.shapes import Shape, Texts, bert, floor, random_rows
 from bench.table import Table
 
 SHAPES = ((16, 64), (8, 256))
@@ -45,6 +45,22 @@ def own_runs(explainer: whence.Explainer, texts: Texts) -> Runs:
     }
 
 
-def peer_jobs(settings: Settings, texts: Texts) -> dict[str, Job]:
-    rows, tokens = len(texts), len(texts[0]["input_ids"])
-    return {name: Job(name, shape_for(settings), rows, tokens, batch=rows, **settings.for_job()) for name in AS_PEERS}
+def peer_jobs(settings: Settings, texts: Texts, shape: Shape | None = None) -> dict[str, Job]:
+    shape, rows, tokens = shape or shape_for(settings), len(texts), len(texts[0]["input_ids"])
+    return {name: Job(name, shape, rows, tokens, batch=rows, **settings.for_job()) for name in AS_PEERS}
+
+
+def gradients_beside_peers(
+    settings: Settings, company: Company, rows: int, tokens: int, turns: int, shape: Shape | None = None
+) -> Table:
+    """Peers take the gradient of the logit, and sum its products with the input: so do ours here."""
+    shape = shape or shape_for(settings)
+    texts: Texts = random_rows(*((2, 16) if settings.quick else (rows, tokens)), shape.words)
+    model = bert(shape, settings.device, settings.precision)
+    explainer = whence.load(model)
+    jobs = peer_jobs(settings, texts, shape)
+    own = {name: explaining(explainer, texts, name, **AS_PEERS[name]) for name in jobs}
+    runs: Runs = {"floor": floor(model, texts), **own, **company.runs(jobs)}
+    with multiplying(settings.precision):
+        found = measure(runs, settings, turns)
+    return against(found, f"Beside peers: {shape}, {size_of(texts)}, {settings.where()}", "floor")

@@ -92,6 +92,9 @@ class Said:
         self.scalar: Scalar | None = None if at_once is None else at_once(rows, asks, recording.logits)
         self._logits = recording.logits.detach()
         self._stream = torch.cuda.current_stream(self._logits.device) if self._logits.is_cuda else None
+        # what is not read meanwhile is fetched before the backward all the same: a copy waits for all that its device was given earlier
+        early = self.scalar is not None and recording.meanwhile.in_python
+        self._early = self._fetching() if early else None
         self._answers = Later(self._read)
         recording.meanwhile.add(self._answers)
 
@@ -107,13 +110,17 @@ class Said:
         log_p = self.task.log_probabilities(precise)
         return [precise] if log_p is None else [precise, log_p]
 
-    def _fetched(self) -> Sequence[Tensor]:
-        """The same on the host, by the stream that made the logits, whoever asks."""
+    def _fetching(self) -> Fetched:
+        """The same on its way to the host, by the stream that made the logits, whoever asks."""
         with nullcontext() if self._stream is None else torch.cuda.stream(self._stream):
-            return Fetched(torch.stack(self._with_log_probabilities(self._logits))).tensor().unbind()
+            return Fetched(torch.stack(self._with_log_probabilities(self._logits)))
 
     def _read(self) -> list[Answered]:
-        there = self._with_log_probabilities(self._logits) if self.scalar is None else self._fetched()
+        there: Sequence[Tensor]
+        if self.scalar is None:
+            there = self._with_log_probabilities(self._logits)
+        else:
+            there = (self._early or self._fetching()).tensor().unbind()
         logits, log_p = (*there, None)[:2]
         assert logits is not None
         check_finite(torch.isfinite(logits).all())

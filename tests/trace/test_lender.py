@@ -222,10 +222,10 @@ def test_a_batch_is_run_again_where_the_model_had_changed() -> None:
 
 def test_nothing_is_remembered_of_another_model() -> None:
     lender, one, other = Lender(), loaded().model, loaded().model
-    lender.confirm(None, Lent.of(one))
+    lender.confirm(Lent.of(one), Lent.of(one))
     assert lender.believed(one) is not None
     assert lender.believed(other) is None
-    lender.confirm(None, Lent.of(other))
+    lender.confirm(Lent.of(other), Lent.of(other))
     assert lender.believed(one) is None
 
 

@@ -47,7 +47,10 @@ def begun(job: Any) -> Later[Any]:
     """A job of its own backward, which is launched now."""
     jobs, later = Meanwhile(), Later(job)
     jobs.add(later)
-    jobs.begin(torch.zeros(1))
+    x = torch.zeros(1, requires_grad=True)
+    y = x.sum()
+    if jobs.begin_with(y):
+        y.backward()
     return later
 
 
@@ -79,7 +82,7 @@ def test_nobody_waits_for_a_busy_thread(apart: list[str]) -> None:
 def test_nothing_is_begun_on_a_cpu() -> None:
     jobs, later = Meanwhile(), Later(lambda: threading.current_thread().name)
     jobs.add(later)
-    assert not jobs.begin(torch.zeros(1))
+    assert not jobs.begin_with(torch.zeros(1))
     assert later() == threading.current_thread().name
 
 
@@ -170,12 +173,34 @@ def test_a_small_batch_keeps_its_graph_while_its_backward_runs_beside_jobs(
     monkeypatch.setattr(torch.autograd, "grad", noting)
     monkeypatch.setattr(recorder, "KEPT_TOKENS", largest)
     explainer = whence.load(architectures.model("bert", torch.float32), architectures.tokenizer())
+    explainer.explain(TEXTS, "attcat")
+    assert kept_by_call == [kept]
+    kept_by_call.clear()
     explainer.explain(TEXTS, ["gradient", "attcat"])
-    assert kept_by_call == [True, kept]  # of the logit and of log p: the first keeps it for the second
+    assert kept_by_call == [True, False]  # of the logit and of log p: jobs are begun with the first
     kept_by_call.clear()
     as_on_a_gpu(monkeypatch, False)
-    explainer.explain(TEXTS, ["gradient", "attcat"])
-    assert kept_by_call == [True, False]
+    explainer.explain(TEXTS, "attcat")
+    assert kept_by_call == [False]
+
+
+def test_jobs_wait_until_the_backward_runs(apart: list[str]) -> None:
+    """Any earlier, and they would hold Python's lock while it is asked for."""
+    jobs, later = Meanwhile(), Later(lambda: threading.current_thread().name)
+    jobs.add(later)
+    x = torch.zeros(1, requires_grad=True)
+    y = x.sum()
+    assert jobs.begin_with(y)
+    assert not apart
+    torch.autograd.grad(y, x)
+    assert later() in apart
+
+
+def test_rules_that_are_python_take_turns_with_nobody(apart: list[str]) -> None:
+    explainer = whence.load(architectures.model("bert", torch.float32), architectures.tokenizer())
+    for _ in range(10):
+        explainer.explain(TEXTS, ["transatt", "attnlrp"])
+    assert set(apart) == {threading.current_thread().name}
 
 
 def test_a_kept_graph_goes_with_the_call(apart: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,9 +123,9 @@ class Lender:
         found = self._found
         return found if found is not None and found.modules[0] is model and found.quiet else None
 
-    def confirm(self, believed: Lent | None, found: Lent) -> None:
-        """Take what a later walk has found; `ModelChanged` if it is not what was believed."""
-        if believed is not None and not believed.same(found):
+    def confirm(self, lent: Lent, found: Lent) -> None:
+        """Take what a later walk has found; `ModelChanged` if the model was lent by what is remembered, and that is not so."""
+        if lent is self._found and not lent.same(found):
             self._found = None
             raise ModelChanged
         self._found = found
@@ -133,17 +133,17 @@ class Lender:
 
 @contextmanager
 def untouched(
-    model: PreTrainedModel, *, attention: str | None = None, pad_id: int | None = None, lent: Lent | None = None
+    model: PreTrainedModel, *, attention: str | None = None, pad_id: int | None = None, lender: Lender | None = None
 ) -> Iterator[Lent]:
     """The model in evaluation mode with frozen parameters, and on request another attention function or padding id.
 
     On leaving, also by an exception, training flags, requires_grad, the attention implementation, the config's padding
     id and all forward hooks are what they were. Parameters' `.grad` are never written (gradients are asked for by
-    `torch.autograd.grad`), and the caller's grad or inference mode does not matter. Gives the model's parts; lent: where they
-    are known already.
+    `torch.autograd.grad`), and the caller's grad or inference mode does not matter. Gives the model's parts, which a
+    lender may remember: whoever gives one walks again before it uses what came of them (`Lender.confirm`).
     """
     with lock_of(model):
-        lent = lent or Lent.of(model)
+        lent = (lender.believed(model) if lender else None) or Lent.of(model)
         text_config = model.config.get_text_config()
         trainable = [p for p in lent.parameters if p.requires_grad]
         put_back = remember(lent, text_config, trainable)

@@ -47,22 +47,27 @@ class Later(Generic[Found]):
 
 
 class Meanwhile:
-    """The jobs for the time of one backward."""
+    """The jobs for the time of one backward. in_python: it runs Python itself (rules of relevance) and would take turns with them, so
+    none is begun, and whoever asks for what a job finds does it."""
 
-    def __init__(self) -> None:
+    def __init__(self, in_python: bool = False) -> None:
+        self.in_python = in_python
         self._waiting: list[Later[Any]] = []
 
     def add(self, later: Later[Any]) -> None:
         self._waiting.append(later)
 
-    def begin(self, backward_of: Tensor) -> bool:
-        """A backward is about to be launched. Tells whether anything is done meanwhile."""
-        if not self._waiting or not launched_by_another_thread(backward_of):
+    def begin_with(self, start: Tensor) -> bool:
+        """Give the jobs to the thread when the backward from `start` runs: any earlier, and they would have Python's lock while it is
+        still being asked for. Tells whether that will be."""
+        if self.in_python or not self._waiting or not launched_by_another_thread(start):
             return False
-        for later in self._waiting:
-            give(later)
-        self._waiting.clear()
+        start.register_hook(self._begin)  # type: ignore[no-untyped-call]
         return True
+
+    def _begin(self, gradient: Tensor) -> None:
+        while self._waiting:
+            give(self._waiting.pop(0))
 
 
 def launched_by_another_thread(tensor: Tensor) -> bool:

@@ -122,11 +122,9 @@ class Recording:
         inputs = self._inputs_of_logit()
         more = self._inputs_of_log_probability()
         maps: dict[str, Tensors] = {}
-        beside = bool(inputs or more) and self.meanwhile.begin(y)
-        keep = not last or (beside and self.batch.own_ids.size <= KEPT_TOKENS)
         if inputs:
             flat = [t for tensors in inputs.values() for t in tensors]
-            grads = iter(gradients(y.sum(), flat, keep=keep or bool(more)))
+            grads = iter(self._gradients(y.sum(), flat, last=last and not more))
             recorded |= {need: [next(grads) for _ in tensors] for need, tensors in inputs.items()}
             if "attention.grad" in recorded:
                 found = recorded.pop("attention.grad")
@@ -141,7 +139,7 @@ class Recording:
                     "that explains the logit (gradient-x-input, attcat, …)."
                 )
             flat = [t for tensors in more.values() for t in tensors]
-            grads = iter(gradients(log_probability.sum(), flat, keep=keep))
+            grads = iter(self._gradients(log_probability.sum(), flat, last=last))
             recorded |= {need: [next(grads) for _ in tensors] for need, tensors in more.items()}
         for name, tensors in (("hidden", self.hidden), ("embeddings", self.embeddings)):
             if name in self.needs:
@@ -157,6 +155,10 @@ class Recording:
             layer_blocks=self.blocks,
             lm_heads=self.lm_heads,
         )
+
+    def _gradients(self, scalar: Tensor, inputs: list[Tensor], *, last: bool) -> list[Tensor]:
+        beside = self.meanwhile.begin_with(scalar) and self.batch.own_ids.size <= KEPT_TOKENS
+        return gradients(scalar, inputs, keep=beside or not last)
 
     def with_relevance(self, trace: Trace, wanted: RelevancePass, needs: frozenset[str], *, last: bool) -> Trace:
         """`trace` with the relevance that `needs` name, from one more backward.
@@ -177,7 +179,6 @@ class Recording:
         if wanted.heads is not None:
             wanted.heads.check([layer.handle for layer in self.layers], self.run.gates.layers)
         scalar = trace.scalar
-        self.meanwhile.begin(self.logits)
         with self.run.carrying(wanted.heads, rule_set(wanted.rules)):
             if self.run.rules.carries == "coefficient":
                 coefficients = gradients(self.y(scalar).sum(), flat, keep=not last)
@@ -266,8 +267,7 @@ def record(
     # a GPU that has seen these weights gets its work first
     late = launched_by_another_thread(batch.input_ids) and was_checked(model)
     lender = lender or Lender()
-    believed = lender.believed(model) if late else None
-    with untouched(model, attention=implementation, pad_id=batch.pad_id, lent=believed) as lent:
+    with untouched(model, attention=implementation, pad_id=batch.pad_id, lender=lender if late else None) as lent:
         if not late:
             check_weights(model, weights_stamp(lent.parameters))
         run = partial(
@@ -293,7 +293,7 @@ def record(
             if late:
                 found, stamp = look()
                 check_weights(model, stamp)
-                lender.confirm(believed, found)
+                lender.confirm(lent, found)
 
         try:
             recording = run(on_graph=on_graph)
@@ -388,6 +388,7 @@ def forward(
         run=run,
         forward_only=any(need.startswith("attention.grad") for need in needs) and reads_forward(model, lent.modules),
         shared=shared,
+        meanwhile=Meanwhile(in_python=run is not None),
     )
     if "blocks" in needs:
         recording.blocks = make_blocks(model, runs, tape, recording.attention, batch.valid)
