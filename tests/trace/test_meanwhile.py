@@ -176,6 +176,9 @@ def test_a_small_batch_keeps_its_graph_while_its_backward_runs_beside_jobs(
     explainer.explain(TEXTS, "attcat")
     assert kept_by_call == [kept]
     kept_by_call.clear()
+    explainer.explain(TEXTS, "gradient-x-input")
+    assert kept_by_call == [True]  # next to nothing is made of embeddings afterwards
+    kept_by_call.clear()
     explainer.explain(TEXTS, ["gradient", "attcat"])
     assert kept_by_call == [True, False]  # of the logit and of log p: jobs are begun with the first
     kept_by_call.clear()

@@ -28,6 +28,7 @@ COLLECTING = (
     "transformers.utils.output_capturing"  # the module that defines transformers' hooks; all others are the owner's
 )
 TRAINING = operator.itemgetter("training")
+TRAINABLE = operator.attrgetter("requires_grad")
 CAPTURING = "_output_capturing_hooks_installed"  # transformers' mark that it hooked a model to collect outputs
 
 
@@ -145,7 +146,7 @@ def untouched(
     with lock_of(model):
         lent = (lender.believed(model) if lender else None) or Lent.of(model)
         text_config = model.config.get_text_config()
-        trainable = [p for p in lent.parameters if p.requires_grad]
+        trainable = list(filter(TRAINABLE, lent.parameters))
         put_back = remember(lent, text_config, trainable)
         whole = False
         try:

@@ -32,8 +32,9 @@ from whence.trace.taps import layer_states, leaf_embeddings
 from whence.trace.trace import Tensors, Trace
 
 # What a backward lets go of is freed under Python's lock: it would wait for what is done meanwhile instead of running beside it. So the
-# graph is kept while it runs, if it is not large; of a larger batch the GPU has enough to do for the wait not to matter.
-KEPT_TOKENS = 1 << 14
+# graph is kept while it runs. What methods make of maps and states then stands beside it, so there it is not kept of batches with more
+# tokens, of which a GPU has enough to do for the wait not to matter.
+KEPT_TOKENS = 1 << 13
 
 _NOT_ON_GRAPH: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # models with operations that `graph` has no rule for
 
@@ -157,8 +158,9 @@ class Recording:
         )
 
     def _gradients(self, scalar: Tensor, inputs: list[Tensor], *, last: bool) -> list[Tensor]:
-        beside = self.meanwhile.begin_with(scalar) and self.batch.own_ids.size <= KEPT_TOKENS
-        return gradients(scalar, inputs, keep=beside or not last)
+        beside = self.meanwhile.begin_with(scalar)
+        light = self.batch.own_ids.size <= KEPT_TOKENS or not (self.layers or self.hidden)
+        return gradients(scalar, inputs, keep=(beside and light) or not last)
 
     def with_relevance(self, trace: Trace, wanted: RelevancePass, needs: frozenset[str], *, last: bool) -> Trace:
         """`trace` with the relevance that `needs` name, from one more backward.
