@@ -1,6 +1,7 @@
 """What whence knows of architectures: where the layers are, how long a text may be, which ids are special."""
 
 import whence.backends  # noqa: F401  (first: it imports torch at rest)
+from whence.models.asked_places import asked_places_only
 from whence.models.facts import (
     first_position,
     is_causal,
@@ -24,6 +25,7 @@ __all__ = [
     "ModelChanged",
     "Spec",
     "add_spec",
+    "asked_places_only",
     "first_position",
     "first_token_only",
     "is_causal",

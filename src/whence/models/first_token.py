@@ -68,8 +68,7 @@ def parts_to_cut(model: PreTrainedModel) -> Parts | None:
 
 def survives(model: PreTrainedModel, parts: Parts) -> bool:
     """Both tries on two rows of four tokens."""
-    ids = torch.arange(8, device=model.device).reshape(2, 4) % vocab_size(model)
-    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    inputs = sample_inputs(model)
     try:
         with untouched(model), torch.no_grad():
             with poisoned(model):
@@ -80,12 +79,21 @@ def survives(model: PreTrainedModel, parts: Parts) -> bool:
         Exception
     ):  # a layer that wants as many rows back as it gave, a model that wants more than ids: it runs whole
         return False
-    if whole is None or not bool(torch.isfinite(whole).all()):
+    return whole is not None and close(first, whole)
+
+
+def sample_inputs(model: PreTrainedModel) -> dict[str, Tensor]:
+    """Two rows of four tokens."""
+    ids = torch.arange(8, device=model.device).reshape(2, 4) % vocab_size(model)
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+
+def close(found: Tensor | None, wanted: Tensor) -> bool:
+    """Whether logits are numbers, and the same but for rounding."""
+    if found is None or found.shape != wanted.shape or not bool(torch.isfinite(wanted).all()):
         return False
-    if first is None or first.shape != whole.shape:
-        return False
-    allowed = CLOSE.get(whole.dtype, CLOSE_HALF) * whole.abs().max()
-    return bool((first - whole).abs().max() <= allowed)
+    allowed = CLOSE.get(wanted.dtype, CLOSE_HALF) * wanted.abs().max()
+    return bool((found - wanted).abs().max() <= allowed)
 
 
 def logits_of(output: Any) -> Tensor | None:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from whence.engine import Engine
 from whence.errors import InputError, ModelError
 from whence.inputs import Batch, Encoded, Fetched, pack, to_batch, to_device
-from whence.models import first_token_only, is_causal, pad_id, untouched
+from whence.models import Lent, asked_places_only, first_token_only, is_causal, pad_id, untouched
 from whence.perturb.rows import Ints, Rows
 from whence.progress import Counter, counting
 from whence.tasks import Scalar, Term
@@ -74,7 +74,6 @@ def score_rows(
     requests = Requests.of(rows, terms, repeats)
     found = np.empty((3, len(requests.row)))  # y, log p, prediction
     padding = padding_for(engine, rows)
-    run = Runner(engine, rows, requests, Scalar.stack(requests.terms, engine.device), padding)
     lengths = rows.lengths[requests.distinct].tolist()
     spans = [range(n) for n in lengths]
     waiting: deque[Pending] = deque()
@@ -86,6 +85,7 @@ def score_rows(
         check_weights(engine.model, weights_stamp(lent.parameters))  # before the model is tried for what it reads
         stack.enter_context(first_token_only(engine.model, lent))
         stack.enter_context(torch.no_grad())
+        run = Runner(engine, lent, rows, requests, Scalar.stack(requests.terms, engine.device), padding)
 
         def read_back() -> None:
             done = waiting.popleft()
@@ -179,6 +179,7 @@ class Runner:
     """Runs groups of distinct rows as batches; called inside `untouched` and without gradients."""
 
     engine: Engine
+    lent: Lent
     rows: Rows
     requests: Requests
     scalar: Scalar  # one row per distinct term, on the device
@@ -188,7 +189,8 @@ class Runner:
         group = np.asarray(numbers)
         batch = self.batch(self.requests.distinct[group])
         asked, place = self.requests.of_rows(group)
-        output = self.engine.model(**model_inputs(self.engine.model, batch))
+        with asked_places_only(self.engine.model, self.lent, batch):
+            output = self.engine.model(**model_inputs(self.engine.model, batch))
         logits = self.engine.task.logits(output, batch)  # (b, places, options)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         if len(place) != len(group):  # several terms of one row

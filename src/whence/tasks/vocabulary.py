@@ -76,8 +76,10 @@ class Vocabulary:
 
 
 def at_places(output: Any, batch: Batch) -> Tensor:
-    """(b, n, options) → (b, places, options)."""
+    """(b, places, options), of logits at every token, or of those there alone (`models.asked_places_only`)."""
     logits: Tensor = output.logits
+    if logits.shape[1] < batch.own_ids.shape[1]:
+        return logits
     index = batch.places[:, :, None].expand(-1, -1, logits.shape[-1])
     return logits.gather(1, index)
 

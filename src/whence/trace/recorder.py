@@ -16,7 +16,15 @@ from transformers import PreTrainedModel
 
 from whence.errors import NotSupported
 from whence.inputs import Batch
-from whence.models import Lender, Lent, first_token_only, reads_forward, untouched, uses_attention_interface
+from whence.models import (
+    Lender,
+    Lent,
+    asked_places_only,
+    first_token_only,
+    reads_forward,
+    untouched,
+    uses_attention_interface,
+)
 from whence.models.lm_head import LMHead
 from whence.tasks import Scalar, Task
 from whence.trace.attention import NAME, Attended, Shown, asked_for_mask, attention_tape, hides_nothing, unasked
@@ -343,9 +351,11 @@ def forward(
     if fall_back:
         inputs["output_attentions"] = True
     with ExitStack() as stack:
-        # what is kept of attention lies before the cut, states and blocks behind it
-        if not any(need.startswith(("hidden", "blocks")) for need in needs) and not (rules and rule_set(rules).paired):
-            stack.enter_context(first_token_only(model, lent))
+        if not (rules and rule_set(rules).paired):
+            # what is kept of attention lies before the first cut, states and blocks behind it
+            if not any(need.startswith(("hidden", "blocks")) for need in needs):
+                stack.enter_context(first_token_only(model, lent))
+            stack.enter_context(asked_places_only(model, lent, batch))
         backward = rules is not None or any(".grad" in need for need in needs)
         stack.enter_context(torch.set_grad_enabled(backward))
         if backward or points is not None or any(need.startswith("embeddings") for need in needs):
