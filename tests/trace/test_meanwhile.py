@@ -15,7 +15,7 @@ import torch
 import whence
 from tests import architectures
 from whence.errors import ModelError
-from whence.trace import meanwhile, recorder
+from whence.trace import meanwhile, recorder, recording
 from whence.trace.meanwhile import Later, Meanwhile
 
 TEXTS = ["a charming film", "the plot is slow , dull and never moving", "good"]
@@ -158,7 +158,7 @@ def test_logits_that_are_no_numbers_are_refused_by_whoever_reads_them(
     assert len(explainer.explain(TEXTS, "gradient-x-input")) == len(TEXTS)
 
 
-@pytest.mark.parametrize(("largest", "kept"), [(recorder.KEPT_TOKENS, True), (1, False)])
+@pytest.mark.parametrize(("largest", "kept"), [(recording.KEPT_TOKENS, True), (1, False)])
 def test_a_small_batch_keeps_its_graph_while_its_backward_runs_beside_jobs(
     apart: list[str], monkeypatch: pytest.MonkeyPatch, largest: int, kept: bool
 ) -> None:
@@ -171,7 +171,7 @@ def test_a_small_batch_keeps_its_graph_while_its_backward_runs_beside_jobs(
         return grad(*given, **named)
 
     monkeypatch.setattr(torch.autograd, "grad", noting)
-    monkeypatch.setattr(recorder, "KEPT_TOKENS", largest)
+    monkeypatch.setattr(recording, "KEPT_TOKENS", largest)
     explainer = whence.load(architectures.model("bert", torch.float32), architectures.tokenizer())
     explainer.explain(TEXTS, "attcat")
     assert kept_by_call == [kept]
@@ -211,9 +211,9 @@ def test_a_kept_graph_goes_with_the_call(apart: list[str], monkeypatch: pytest.M
     forward = recorder.forward
 
     def noting(*given: Any, **named: Any) -> Any:
-        recording = forward(*given, **named)
-        graphs.append(weakref.ref(recording.logits))
-        return recording
+        made = forward(*given, **named)
+        graphs.append(weakref.ref(made.logits))
+        return made
 
     monkeypatch.setattr(recorder, "forward", noting)
     explainer = whence.load(architectures.model("bert", torch.float32), architectures.tokenizer())

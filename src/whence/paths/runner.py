@@ -27,7 +27,7 @@ from whence.tasks import Scalar, Target, Term
 from whence.trace import Recording
 from whence.trace.checks import check_finite
 from whence.trace.deeplift import DEEPLIFT, for_inputs, log_softmax
-from whence.trace.recorder import gradients
+from whence.trace.recording import gradients
 
 CPU_TOKENS = 1024  # more at once is no faster there, and takes more memory
 PAIR_BYTES = 1 << 30  # how much attention, written out in a paired run, one batch may hold

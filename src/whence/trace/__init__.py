@@ -5,7 +5,8 @@ from whence.trace.blocks import Block, Norm
 from whence.trace.gates import HeadParts
 from whence.trace.needs import NEEDS, check_needs
 from whence.trace.operations import RelevancePass
-from whence.trace.recorder import Recording, record
+from whence.trace.recorder import record
+from whence.trace.recording import Recording
 from whence.trace.rules import RULE_SETS, rule_set
 from whence.trace.trace import Trace
 
