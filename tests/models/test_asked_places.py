@@ -13,10 +13,13 @@ from torch import Tensor, nn
 
 import whence
 from tests import architectures
+from whence.explainer import Explainer
+from whence.inputs import Batch
 from whence.models import Lent, asked_places, untouched
 from whence.models.asked_places import asked_places_only, head_of
-from whence.perturb import scheduler, score_rows
+from whence.perturb import score_rows
 from whence.tasks import Term
+from whence.tasks.masked_lm import MaskedLM
 from whence.trace import recorder
 
 MASKED = ["bert", "roberta", "distilbert", "albert", "electra", "mpnet", "deberta-v2", "modernbert"]
@@ -52,8 +55,7 @@ def rows_of_head(model: Any) -> Iterator[list[int]]:
 
 def whole(patched: pytest.MonkeyPatch) -> None:
     """No head is cut."""
-    for module in (recorder, scheduler):
-        patched.setattr(module, "asked_places_only", lambda model, lent, batch: nullcontext())
+    patched.setattr(recorder, "asked_places_only", lambda model, lent, batch: nullcontext())
 
 
 @pytest.mark.parametrize(("task", "name"), LANGUAGE_MODELS)
@@ -134,6 +136,20 @@ def test_a_head_that_looks_at_all_tokens_does_not_qualify() -> None:
         whole(patched)
         wanted = explainer.explain("the film is very", "gradient-x-input").scores
     np.testing.assert_allclose(explainer.explain("the film is very", "gradient-x-input").scores, wanted)
+
+
+def test_a_task_that_reads_logits_in_its_own_way_gets_those_of_every_token() -> None:
+    class FirstPlace(MaskedLM):
+        def logits(self, output: Any, batch: Batch) -> Tensor:
+            assert output.logits.shape[1] == batch.input_ids.shape[1]
+            return output.logits[torch.arange(len(batch.places)), batch.places[:, 0]][:, None]  # type: ignore[no-any-return]
+
+    explainer = loaded("masked-lm", "bert")
+    wanted = explainer.explain(TEXTS["masked-lm"][0], "gradient-x-input").scores
+    task: Any = explainer.engine.task
+    own = Explainer(explainer.model, explainer.tokenizer, FirstPlace(task.encoder, task.vocabulary))
+    np.testing.assert_allclose(own.explain(TEXTS["masked-lm"][0], "gradient-x-input").scores, wanted)
+    assert len(own.explain(TEXTS["masked-lm"][0], "occlusion").scores) == len(wanted)
 
 
 def test_a_head_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:

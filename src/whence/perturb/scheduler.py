@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from whence.engine import Engine
 from whence.errors import InputError, ModelError
 from whence.inputs import Batch, Encoded, Fetched, pack, to_batch, to_device
-from whence.models import Lent, asked_places_only, first_token_only, is_causal, pad_id, untouched
+from whence.models import Lent, first_token_only, is_causal, pad_id, untouched
 from whence.perturb.rows import Ints, Rows
 from whence.progress import Counter, counting
 from whence.tasks import Scalar, Term
 from whence.trace.attention import unasked
 from whence.trace.checks import check_weights, weights_stamp
-from whence.trace.recorder import model_inputs
+from whence.trace.recorder import head_where_asked, model_inputs
 
 CPU_TOKENS = 1024  # larger batches gain nothing on a CPU, and leave its caches (9% slower at 8192 on BERT-base's shape)
 IN_FLIGHT = {"cuda": 2}  # batches on their way before the oldest is read back; 1 elsewhere
@@ -189,8 +189,9 @@ class Runner:
         group = np.asarray(numbers)
         batch = self.batch(self.requests.distinct[group])
         asked, place = self.requests.of_rows(group)
-        with asked_places_only(self.engine.model, self.lent, batch):
-            output = self.engine.model(**model_inputs(self.engine.model, batch))
+        model, task = self.engine.model, self.engine.task
+        with head_where_asked(model, self.lent, task, batch):
+            output = model(**model_inputs(model, batch))
         logits = self.engine.task.logits(output, batch)  # (b, places, options)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         if len(place) != len(group):  # several terms of one row

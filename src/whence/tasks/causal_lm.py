@@ -14,7 +14,7 @@ from torch import Tensor
 from whence.errors import InputError, Truncated
 from whence.inputs import Batch, Encoded, Encoder, where
 from whence.tasks.base import Ask, Prediction, Target, Term
-from whence.tasks.vocabulary import Vocabulary, at_places, log_softmax
+from whence.tasks.vocabulary import Vocabulary, at_places, log_softmax, of_places
 
 Ids = tuple[int, ...]
 
@@ -172,6 +172,7 @@ class CausalLM:
     def choose(self, windows: Sequence[Encoded], logits: Sequence[Tensor]) -> int:
         return 0
 
+    @of_places
     def logits(self, output: Any, batch: Batch) -> Tensor:
         return at_places(output, batch)
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from whence.errors import InputError
 from whence.inputs import Batch, Encoded, Encoder, where
 from whence.tasks.base import Ask, Prediction, Target, Term, refuse, with_contrast
-from whence.tasks.vocabulary import Vocabulary, at_places, log_softmax
+from whence.tasks.vocabulary import Vocabulary, at_places, log_softmax, of_places
 
 MASK = "[MASK]"  # what people write; models with another mask token get their own
 
@@ -84,6 +84,7 @@ class MaskedLM:
     def choose(self, windows: Sequence[Encoded], logits: Sequence[Tensor]) -> int:
         return 0
 
+    @of_places
     def logits(self, output: Any, batch: Batch) -> Tensor:
         return at_places(output, batch)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import lru_cache, partial
 from typing import Any
 
@@ -149,7 +149,7 @@ def forward(
             # what is kept of attention lies before the first cut, states and blocks behind it
             if not any(need.startswith(("hidden", "blocks")) for need in needs):
                 stack.enter_context(first_token_only(model, lent))
-            stack.enter_context(asked_places_only(model, lent, batch))
+            stack.enter_context(head_where_asked(model, lent, task, batch))
         backward = rules is not None or any(".grad" in need for need in needs)
         stack.enter_context(torch.set_grad_enabled(backward))
         if backward or points is not None or any(need.startswith("embeddings") for need in needs):
@@ -205,6 +205,11 @@ def weights_in(model: nn.Module, dtype: torch.dtype) -> dict[str, Tensor]:
     """Every floating-point parameter and buffer, converted."""
     tensors = [*model.named_parameters(), *model.named_buffers()]
     return {name: t.detach().to(dtype) for name, t in tensors if t.is_floating_point()}
+
+
+def head_where_asked(model: PreTrainedModel, lent: Lent, task: Task, batch: Batch) -> AbstractContextManager[None]:
+    """A language model's head runs at the batch's places alone, if that is all that the task reads of it."""
+    return asked_places_only(model, lent, batch) if getattr(task.logits, "of_places", False) else nullcontext()
 
 
 def model_inputs(model: PreTrainedModel, batch: Batch, modules: Sequence[nn.Module] | None = None) -> dict[str, Any]:
