@@ -192,12 +192,12 @@ class Runner:
         model, task = self.engine.model, self.engine.task
         with head_where_asked(model, self.lent, task, batch):
             output = model(**model_inputs(model, batch))
-        logits = self.engine.task.logits(output, batch)  # (b, places, options)
+        logits = task.logits(output, batch)  # (b, places, options)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         if len(place) != len(group):  # several terms of one row
             logits = logits[to_device(place, self.engine.device)]  # (r, places, options)
         scalar = self.scalar.take(to_device(self.requests.term[asked], self.engine.device))
-        log_probabilities = self.engine.task.log_probabilities(logits)
+        log_probabilities = task.log_probabilities(logits)
         y = scalar.y(logits, log_probabilities)
         log_probability = scalar.log_probability(logits, log_probabilities)
         first = logits[torch.arange(len(logits), device=logits.device), scalar.place[:, 0]]  # (r, options)

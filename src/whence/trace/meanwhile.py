@@ -1,7 +1,9 @@
 """What Python does while a GPU's backward is launched.
 
-Autograd launches it from a thread of its own, without Python's lock, and whoever asked for it waits: on a batch that does not fill
-the device that is nearly half of a call. Answers that are there already are read in this time, by a thread that all calls share.
+Autograd launches it from a thread of its own, and whoever asked for it waits: on a batch that does not fill the device that is nearly
+half of a call. Answers that are there already are read in this time, and the model is looked at again, by a thread that all calls
+share. The launch needs Python's lock only to free what Python once named, and a graph that is kept spares it that
+(`recording.KEPT_TOKENS`).
 """
 
 from __future__ import annotations
