@@ -83,7 +83,10 @@ def test_relevance_mixing_and_decoding_are_the_same(task: str, name: str, method
     with pytest.MonkeyPatch.context() as patched:
         whole(patched)
         wanted = explainer.explain(TEXTS[task], method)
-    for a, b in zip(explainer.explain(TEXTS[task], method), wanted, strict=True):
+    with rows_of_head(explainer.model) as seen:
+        found = explainer.explain(TEXTS[task], method)
+    assert method == "decoded-grad-cam" or max(seen) <= 4
+    for a, b in zip(found, wanted, strict=True):
         np.testing.assert_allclose(a.scores, b.scores, rtol=1e-6, atol=1e-9)
 
 

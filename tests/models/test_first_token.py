@@ -111,9 +111,10 @@ def test_perturbations_and_gradients_use_it_and_hidden_states_do_not() -> None:
     ex = whence.load(model, architectures.tokenizer())
     ex.explain("a good film", method="occlusion")  # the try of the model itself is over
     seen, _ = rows_seen(model)
-    ex.explain("a good film", method="gradient-x-input")
-    assert set(seen) == {1}
-    seen.clear()
+    for method in ("gradient-x-input", "deeplift"):
+        ex.explain("a good film", method=method)
+        assert set(seen) == {1}
+        seen.clear()
     ex.explain("a good film", method=["gradient-x-input", "grad-cam"])
     assert set(seen) == {5}
 

@@ -145,11 +145,10 @@ def forward(
     if fall_back:
         inputs["output_attentions"] = True
     with ExitStack() as stack:
-        if not (rules and rule_set(rules).paired):
-            # what is kept of attention lies before the first cut, states and blocks behind it
-            if not any(need.startswith(("hidden", "blocks")) for need in needs):
-                stack.enter_context(first_token_only(model, lent))
-            stack.enter_context(head_where_asked(model, lent, task, batch))
+        # what is kept of attention lies before the first cut, states and blocks behind it
+        if not any(need.startswith(("hidden", "blocks")) for need in needs):
+            stack.enter_context(first_token_only(model, lent))
+        stack.enter_context(head_where_asked(model, lent, task, batch))
         backward = rules is not None or any(".grad" in need for need in needs)
         stack.enter_context(torch.set_grad_enabled(backward))
         if backward or points is not None or any(need.startswith("embeddings") for need in needs):
