@@ -15,7 +15,7 @@ import whence
 from tests import architectures
 from whence.explainer import Explainer
 from whence.models import lock_of
-from whence.tasks import SequenceClassification
+from whence.tasks import Scalar, SequenceClassification
 
 METHODS = [m["name"] for m in whence.methods() if m["family"] in architectures.SINGLE_PASS]
 TEXTS = ["a charming film", "dull", "the plot is slow , dull and never moving", "not bad !"]
@@ -362,13 +362,12 @@ def test_of_equal_logits_the_answer_is_the_one_that_was_explained(monkeypatch: p
         model.classifier.weight[:] = model.classifier.weight[:1]
         model.classifier.bias[:] = 0
     ex = whence.load(model, architectures.tokenizer())
-    at_once = SequenceClassification.at_once
+    settled = Scalar.settled
 
-    def last(self: Any, rows: Any, asks: Any, logits: torch.Tensor) -> Any:
-        scalar = at_once(self, rows, asks, logits)
-        assert scalar is not None
-        return replace(scalar, index=torch.full_like(scalar.index, len(self.labels) - 1))
+    def last(self: Scalar, logits: torch.Tensor) -> Scalar:
+        assert self.any_open
+        return replace(settled(self, logits), index=torch.full_like(self.index, len(ex.labels) - 1))
 
-    monkeypatch.setattr(SequenceClassification, "at_once", last)
+    monkeypatch.setattr(Scalar, "settled", last)
     found = ex.explain(["good", "a slow film"], "gradient-x-input")
     assert [e.target for e in found] == [ex.labels[-1]] * 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ from whence.models.lm_head import LMHead
 from whence.parts import Made, deal_out
 from whence.passes import ForwardPass
 from whence.registry import Part
-from whence.tasks import Ask, Scalar, Target, Task
+from whence.tasks import Ask, Scalar, Target, Task, Term
 from whence.trace import Recording
 from whence.trace.checks import check_finite
 from whence.trace.meanwhile import Later
@@ -80,28 +80,39 @@ def read(said: Said, made: Sequence[Made], rows: Sequence[Encoded], outcomes: Se
     deal_out(made, rows, [outcome.parts for outcome in outcomes])
 
 
+Turn = tuple[Scalar, list[int | None]]
+
+
 class Said:
     """What the model said of a batch, and which scalars follow from it.
 
-    Where the task can name the scalar on the device (`at_once`), nobody waits for the answer before the backward is on its way.
+    Where the task can name the scalars beforehand (`at_once`), nobody waits for the answer before the backward is on its way.
     """
 
     def __init__(self, task: Task, rows: Sequence[Encoded], asks: Sequence[Ask], recording: Recording) -> None:
         self.task, self.rows, self.asks = task, rows, asks
         at_once = getattr(task, "at_once", None)
-        self.scalar: Scalar | None = None if at_once is None else at_once(rows, asks, recording.logits)
+        self._known: list[list[tuple[Term, ...]]] | None = None if at_once is None else at_once(rows, asks)
+        self._turns: list[Turn] = []
         self._logits = recording.logits.detach()
         self._stream = torch.cuda.current_stream(self._logits.device) if self._logits.is_cuda else None
+        # a few labels are read on the host; a vocabulary is more than a copy is worth
+        self._labelled = bool(task.labels)
         # what is not read meanwhile is fetched before the backward all the same: a copy waits for all that its device was given earlier
-        early = self.scalar is not None and recording.meanwhile.in_python
+        early = self._known is not None and self._labelled and recording.meanwhile.in_python
         self._early = self._fetching() if early else None
         self._answers = Later(self._read)
-        recording.meanwhile.add(self._answers)
+        if self._known is not None:
+            recording.meanwhile.add(self._answers)
 
     @property
     def answered(self) -> list[Answered]:
         """Targets resolved by what the model says, with their probabilities."""
         return self._answers()
+
+    def _there(self) -> AbstractContextManager[Any]:
+        """By the stream that made the logits, whoever asks."""
+        return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
 
     def _with_log_probabilities(self, logits: Tensor) -> list[Tensor]:
         """At least in float32: logits (b, places, options), and their log-probabilities if there are such. They are made where the
@@ -111,23 +122,24 @@ class Said:
         return [precise] if log_p is None else [precise, log_p]
 
     def _fetching(self) -> Fetched:
-        """The same on its way to the host, by the stream that made the logits, whoever asks."""
-        with nullcontext() if self._stream is None else torch.cuda.stream(self._stream):
+        """The same on its way to the host."""
+        with self._there():
             return Fetched(torch.stack(self._with_log_probabilities(self._logits)))
 
     def _read(self) -> list[Answered]:
-        there: Sequence[Tensor]
-        if self.scalar is None:
-            there = self._with_log_probabilities(self._logits)
-        else:
-            there = (self._early or self._fetching()).tensor().unbind()
-        logits, log_p = (*there, None)[:2]
-        assert logits is not None
+        if self._known is not None and self._labelled:
+            return self._answered(*(self._early or self._fetching()).tensor().unbind())
+        with self._there():
+            return self._answered(*self._with_log_probabilities(self._logits))
+
+    def _answered(self, logits: Tensor, log_p: Tensor | None = None) -> list[Answered]:
         check_finite(torch.isfinite(logits).all())
-        asks = self.asks if self.scalar is None else self._explained(logits, self.scalar)
-        targets = self.task.targets(self.rows, asks, logits)
-        said = self.task.answers(self.rows, logits, log_p)
-        answered = [Answered(t, [], [], p.label) for t, p in zip(targets, said, strict=True)]
+        targets = self.task.targets(self.rows, self._explained(logits), logits)
+        if all(target.prediction is not None for own in targets for target in own):
+            labels = [own[0].prediction or "" for own in targets]
+        else:
+            labels = [said.label for said in self.task.answers(self.rows, logits, log_p)]
+        answered = [Answered(t, [], [], label) for t, label in zip(targets, labels, strict=True)]
         for k in range(max(map(len, targets))):
             joint = [own[min(k, len(own) - 1)].joint() for own in targets]
             for row, (chance, y) in zip(answered, valued(joint, logits, log_p), strict=True):
@@ -136,28 +148,35 @@ class Said:
                     row.values.append(y)
         return answered
 
-    def _explained(self, logits: Tensor, scalar: Scalar) -> Sequence[Ask]:
+    def _explained(self, logits: Tensor) -> Sequence[Ask]:
         """Asks for what was explained at once. Of two equal logits the device may have taken another than the host would."""
-        if self.asks[0].target is not None:  # all asks are alike
+        if not (self._labelled and self._turns) or all(ask.target is not None for ask in self.asks):
             return self.asks
         best = logits.amax(-1, keepdim=True) == logits  # (b, 1, options)
         if int(best.sum()) == len(best):
             return self.asks
-        index = [i for (i,) in scalar.index.tolist()]
-        asking = {i: replace(self.asks[0], target=i) for i in set(index)}
-        return [asking[i] for i in index]
+        taken = [indices[0] for indices in self._turns[0][0].index.tolist()]
+        return [
+            replace(ask, target=index) if ask.target is None and not ask.many else ask
+            for ask, index in zip(self.asks, taken, strict=True)
+        ]
 
     def turns(self) -> Iterator[tuple[Scalar, list[int | None], bool]]:
         """Every scalar of the batch in turn, which of its row's targets each is of, and whether it is the last."""
-        if self.scalar is not None:
-            yield self.scalar, [0] * len(self.rows), True
-            return
-        terms = [[(k, term) for k, t in enumerate(a.targets) for term in t.terms] for a in self.answered]
-        turns = max(map(len, terms))
-        for turn in range(turns):
+        if not self._turns:
+            self._turns = list(self._in_turn())
+        for number, (scalar, of_target) in enumerate(self._turns, start=1):
+            yield scalar, of_target, number == len(self._turns)
+
+    def _in_turn(self) -> Iterator[Turn]:
+        known = self._known
+        if known is None:
+            known = [[target.terms for target in answered.targets] for answered in self.answered]
+        terms = [[(k, term) for k, own in enumerate(targets) for term in own] for targets in known]
+        for turn in range(max(map(len, terms))):
             now = [own[min(turn, len(own) - 1)] for own in terms]
-            of_target = [k if turn < len(own) else None for (k, _), own in zip(now, terms, strict=True)]
-            yield Scalar.stack([term for _, term in now], self._logits.device), of_target, turn == turns - 1
+            scalar = Scalar.stack([term for _, term in now], self._logits.device).settled(self._logits)
+            yield scalar, [k if turn < len(own) else None for (k, _), own in zip(now, terms, strict=True)]
 
 
 def valued(joint: Sequence[Any], logits: Tensor, log_p: Tensor | None) -> Iterator[tuple[float | None, float]]:

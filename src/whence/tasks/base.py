@@ -48,6 +48,9 @@ class Ask:
     answer: str | None = None  # question answering: the answer that a pair (this, instead of that) names
 
 
+PREDICTED = -1  # in place of an option's number: the one that the model predicts, which only the device knows yet
+
+
 @dataclass(frozen=True)
 class Term:
     """One scalar of one row: y = Σ_m logits[places[m], indices[m]], less logits[places[m], contrasts[m]] if there are any."""
@@ -123,6 +126,11 @@ class Task(Protocol):
 
     def answers(self, rows: Sequence[Encoded], logits: Tensor, log_probabilities: Tensor | None) -> list[Prediction]:
         """What the model says of each row."""
+
+
+def keeps(task: object, own: type, *names: str) -> bool:
+    """Whether a task has these methods from `own`: one built on it that explains something else must not inherit shortcuts."""
+    return all(getattr(type(task), name) is getattr(own, name) for name in names)
 
 
 def task_of(config: PretrainedConfig, class_name: str | None = None, task: str | None = None) -> str:

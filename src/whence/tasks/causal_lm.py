@@ -13,7 +13,7 @@ from torch import Tensor
 
 from whence.errors import InputError, Truncated
 from whence.inputs import Batch, Encoded, Encoder, where
-from whence.tasks.base import Ask, Prediction, Target, Term
+from whence.tasks.base import PREDICTED, Ask, Prediction, Target, Term, keeps
 from whence.tasks.vocabulary import Vocabulary, at_places, log_softmax, of_places
 
 Ids = tuple[int, ...]
@@ -189,37 +189,47 @@ class CausalLM:
             for row, ask, best in pairs
         ]
 
+    def at_once(self, rows: Sequence[Encoded], asks: Sequence[Ask]) -> list[list[tuple[Term, ...]]] | None:
+        """The terms of `targets`, without waiting for the model to say which token it would write."""
+        if not keeps(self, CausalLM, "targets", "_next_token", "_of_continuation", "_terms"):
+            return None
+        pairs = zip(rows, asks, strict=True)
+        return [[(term,) for term in self._terms(row, ask)] for row, ask in pairs]
+
+    def _terms(self, row: Encoded, ask: Ask, best: int = PREDICTED) -> list[Term]:
+        """One for each target. best: what the model would write after the prompt."""
+        tokens = ask.target
+        if not isinstance(tokens, tuple):
+            index, against = best if tokens is None else tokens, ask.contrast
+            return [Term((0,), (index,), row.places[:1], None if against is None else (against,))]
+        if ask.place is None:
+            return [Term(tuple(range(len(tokens))), tokens, row.places, of="log-probability")]
+        chosen = range(len(tokens)) if ask.many else [int(ask.place)]
+        others: Ids | None = ask.contrast
+        return [Term((k,), (tokens[k],), (row.places[k],), None if others is None else (others[k],)) for k in chosen]
+
     def _next_token(self, row: Encoded, ask: Ask, best: int) -> Target:
-        index = best if ask.target is None else ask.target
-        against = ask.contrast
+        terms, word = tuple(self._terms(row, ask, best)), self.vocabulary.word
+        index, against = terms[0].indices[0], ask.contrast
         if index == against:
-            raise InputError(f"contrast={self.vocabulary.word(index)!r} is the target itself: name another token.")
-        term = Term((0,), (index,), row.places[:1], None if against is None else (against,))
-        return Target(
-            self.vocabulary.word(index), index, (term,), None if against is None else self.vocabulary.word(against)
-        )
+            raise InputError(f"contrast={word(index)!r} is the target itself: name another token.")
+        return Target(word(index), index, terms, None if against is None else word(against), word(best))
 
     def _of_continuation(self, row: Encoded, ask: Ask, best: list[int]) -> list[Target]:
         """The whole continuation, or its tokens one by one. best: what the model would write at each place."""
         tokens: Ids = ask.target
-        word = self.vocabulary.word
+        terms, word = self._terms(row, ask), self.vocabulary.word
         label = ask.continuation if isinstance(ask.continuation, str) else self.vocabulary.text(tokens)
         if ask.place is None:
-            places, instead = tuple(range(len(tokens))), self.vocabulary.text(tuple(best[: len(tokens)]))
-            term = Term(places, tokens, row.places, of="log-probability")
-            return [
-                Target(label, tokens[0], (term,), prediction=label if tokens == tuple(best[: len(tokens)]) else instead)
-            ]
+            instead = tuple(best[: len(tokens)])
+            said = label if tokens == instead else self.vocabulary.text(instead)
+            return [Target(label, tokens[0], tuple(terms), prediction=said)]
         if ask.contrast is not None:
-            k = int(ask.place)
-            term = Term((k,), (tokens[k],), (row.places[k],), (ask.contrast[k],))
-            against = self.vocabulary.text(ask.contrast)
-            return [Target(label, tokens[k], (term,), against, label if best[k] == tokens[k] else word(best[k]))]
-        chosen = range(len(tokens)) if ask.many else [int(ask.place)]
-        terms = [Term((k,), (tokens[k],), (row.places[k],)) for k in chosen]
+            k, against = int(ask.place), self.vocabulary.text(ask.contrast)
+            said = label if best[k] == tokens[k] else word(best[k])
+            return [Target(label, tokens[k], tuple(terms), against, said)]
         return [
-            Target(word(tokens[k]), tokens[k], (t,), prediction=word(best[k]))
-            for k, t in zip(chosen, terms, strict=True)
+            Target(word(tokens[k]), tokens[k], (term,), prediction=word(best[k])) for term in terms for k in term.places
         ]
 
     def answers(self, rows: Sequence[Encoded], logits: Tensor, log_probabilities: Tensor | None) -> list[Prediction]:

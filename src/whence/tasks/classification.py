@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -12,9 +12,8 @@ from torch import Tensor
 
 from whence.errors import InputError
 from whence.inputs import Batch, Encoded, Encoder
-from whence.tasks.base import Ask, Prediction, Target, Term, refuse, with_contrast
+from whence.tasks.base import PREDICTED, Ask, Prediction, Target, Term, keeps, refuse, with_contrast
 from whence.tasks.named import label_index
-from whence.tasks.scalar import Scalar
 
 
 @dataclass(frozen=True)
@@ -67,21 +66,16 @@ class SequenceClassification:
                 )
         return found
 
-    def at_once(self, rows: Sequence[Encoded], asks: Sequence[Ask], logits: Tensor) -> Scalar | None:
-        """The scalars of `targets`, without waiting for the model to say which class it predicts."""
-        own = SequenceClassification
-        if type(self).targets is not own.targets or type(self)._target is not own._target:
-            return None  # a task built on this one that explains something else
-        first = asks[0]
-        if first.many or first.contrast is not None or any(ask is not first and ask != first for ask in asks):
+    def at_once(self, rows: Sequence[Encoded], asks: Sequence[Ask]) -> list[list[tuple[Term, ...]]] | None:
+        """The terms of `targets`, without waiting for the model to say which class it predicts."""
+        if not keeps(self, SequenceClassification, "targets", "_target"):
             return None
-        readouts = list(map(self._readout, rows))
-        term = {at: Term((0,), (first.target or 0,), (at,)) for at in set(readouts)}
-        scalar = Scalar.stack([term[at] for at in readouts], logits.device)
-        if first.target is not None:
-            return scalar
-        predicted = logits.detach().argmax(-1)  # (b, 1)
-        return replace(scalar, index=predicted, against=predicted)
+        found: list[list[tuple[Term, ...]]] = []
+        for row, ask in zip(rows, asks, strict=True):
+            wanted = range(len(self.labels)) if ask.many else [PREDICTED if ask.target is None else ask.target]
+            at = self._readout(row)
+            found.append([(label_term(index, ask.contrast, at),) for index in wanted if index != ask.contrast])
+        return found
 
     def _target(self, row: Encoded, index: int, contrast: int | None) -> Target:
         against = None if contrast is None else (contrast, self.labels[contrast])
@@ -107,5 +101,10 @@ class SequenceClassification:
 @lru_cache(4096)  # rows of a batch have few different targets
 def label_target(index: int, label: str, against: tuple[int, str] | None, readout: int) -> Target:
     """A label, rather than another if that is given, read at one token."""
-    term = Term((0,), (index,), (readout,), None if against is None else (against[0],))
-    return Target(label, index, (term,), None if against is None else against[1])
+    contrast, name = against or (None, None)
+    return Target(label, index, (label_term(index, contrast, readout),), name)
+
+
+@lru_cache(4096)
+def label_term(index: int, contrast: int | None, readout: int) -> Term:
+    return Term((0,), (index,), (readout,), None if contrast is None else (contrast,))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from whence.errors import InputError
 from whence.inputs import Batch, Encoded, Encoder, where
-from whence.tasks.base import Ask, Prediction, Target, Term, refuse, with_contrast
+from whence.tasks.base import PREDICTED, Ask, Prediction, Target, Term, keeps, refuse, with_contrast
 from whence.tasks.vocabulary import Vocabulary, at_places, log_softmax, of_places
 
 MASK = "[MASK]"  # what people write; models with another mask token get their own
@@ -95,26 +95,33 @@ class MaskedLM:
         predicted = logits.argmax(-1).tolist()  # (b, places)
         found = []
         for row, ask, best in zip(rows, asks, predicted, strict=True):
-            count = len(row.places)
-            chosen = best[:count] if ask.target is None else self._per_mask(ask.target, count, "target")
-            against = None if ask.contrast is None else self._per_mask(ask.contrast, count, "contrast")
-            terms = [
-                Term((k,), (chosen[k],), (row.places[k],), None if against is None else (against[k],))
-                for k in range(count)
-            ]
-            groups = [(k,) for k in range(count)] if ask.many else [tuple(range(count))]
-            found.append(
-                [
-                    Target(
-                        " ".join(self.vocabulary.word(chosen[k]) for k in group),
-                        chosen[group[0]],
-                        tuple(terms[k] for k in group),
-                        None if against is None else " ".join(self.vocabulary.word(against[k]) for k in group),
-                    )
-                    for group in groups
-                ]
-            )
+            said = self._spelled(best[: len(row.places)])
+            found.append([self._target(terms, said) for terms in self._terms(row, ask, best)])
         return found
+
+    def at_once(self, rows: Sequence[Encoded], asks: Sequence[Ask]) -> list[list[tuple[Term, ...]]] | None:
+        """The terms of `targets`, without waiting for the model to say which words it predicts."""
+        if not keeps(self, MaskedLM, "targets", "_target", "_terms"):
+            return None
+        return [self._terms(row, ask, [PREDICTED] * len(row.places)) for row, ask in zip(rows, asks, strict=True)]
+
+    def _terms(self, row: Encoded, ask: Ask, best: Sequence[int]) -> list[tuple[Term, ...]]:
+        """One for each mask: together of one target, or each of a target of its own. best: what the model predicts at each."""
+        count = len(row.places)
+        chosen = best if ask.target is None else self._per_mask(ask.target, count, "target")
+        against = None if ask.contrast is None else self._per_mask(ask.contrast, count, "contrast")
+        terms = [
+            Term((k,), (chosen[k],), (row.places[k],), None if against is None else (against[k],)) for k in range(count)
+        ]
+        return [(term,) for term in terms] if ask.many else [tuple(terms)]
+
+    def _target(self, terms: tuple[Term, ...], said: str) -> Target:
+        chosen = [i for term in terms for i in term.indices]
+        against = [i for term in terms for i in term.contrasts or ()]
+        return Target(self._spelled(chosen), chosen[0], terms, self._spelled(against) if against else None, said)
+
+    def _spelled(self, ids: Sequence[int]) -> str:
+        return " ".join(map(self.vocabulary.word, ids))
 
     def _per_mask(self, ids: tuple[int, ...], count: int, what: str) -> tuple[int, ...]:
         if len(ids) != count:
@@ -133,7 +140,8 @@ class MaskedLM:
         found = []
         for i, row in enumerate(rows):
             count = len(row.places)
-            label = " ".join(self.vocabulary.word(k) for k in indices[i][:count])
             chance = float(sum(values[i][:count]))
-            found.append(Prediction(label, indices[i][0], exp(chance), alternatives=alternatives[i]))
+            found.append(
+                Prediction(self._spelled(indices[i][:count]), indices[i][0], exp(chance), alternatives=alternatives[i])
+            )
         return found

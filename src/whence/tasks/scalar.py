@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from whence.errors import NotSupported
 from whence.inputs import to_device
-from whence.tasks.base import Term
+from whence.tasks.base import PREDICTED, Term
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Scalar:
     """Terms of a batch, padded to the same number of places m; a padded place weighs 0. All tensors hold whole numbers."""
 
     place: Tensor  # (b, m)
-    index: Tensor  # (b, m)
+    index: Tensor  # (b, m) PREDICTED until it is `settled`
     against: Tensor  # (b, m) what is subtracted at each place
     readout: Tensor  # (b, m) token positions
     weight: Tensor  # (b, m) 1, or 0 for padding
@@ -31,6 +31,8 @@ class Scalar:
     any_contrast: bool  # known without asking the device, as are the next two
     any_logarithm: bool
     any_padding: bool
+    any_open: bool = False  # an index is PREDICTED
+    all_open: bool = False
 
     @classmethod
     def stack(cls, terms: Sequence[Term], device: torch.device) -> Scalar:
@@ -60,7 +62,19 @@ class Scalar:
             any_contrast=any(t.contrasts is not None for t in known),
             any_logarithm=any(t.of == "log-probability" for t in known),
             any_padding=min(widths) < max(widths),
+            any_open=any(PREDICTED in t.indices for t in known),
+            all_open=all(set(t.indices) == {PREDICTED} for t in known) and min(widths) == max(widths),
         )
+
+    def settled(self, logits: Tensor) -> Scalar:
+        """With the options that the model predicts, by its logits (b, places, options), where terms leave that open; nobody waits."""
+        if not self.any_open:
+            return self
+        best = logits.detach().argmax(-1)  # (b, places)
+        index = best if best.shape[1] == 1 else best.gather(1, self.place)
+        if not self.all_open:
+            index = torch.where(self.index == PREDICTED, index, self.index)
+        return replace(self, index=index, any_open=False, all_open=False)
 
     def take(self, rows: Tensor) -> Scalar:
         """The scalars of a batch, by number, from those of a whole call."""
@@ -134,7 +148,7 @@ def tabulated(terms: Sequence[Term]) -> NDArray[np.int64]:
         [
             padded([t.places for t in terms]),
             padded([t.indices for t in terms]),
-            padded([t.contrasts or t.indices for t in terms]),
+            padded([t.contrasts or (0,) * len(t.places) for t in terms]),  # some option that there is
             padded([t.readouts for t in terms]),
             padded([[1] * len(t.places) for t in terms]),
             padded([(t.contrasts is not None,) for t in terms]),
