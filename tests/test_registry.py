@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from importlib import metadata
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -72,3 +75,53 @@ def test_entry_points_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     explainer = whence.load(architectures.model("bert"), architectures.tokenizer())
     assert len(explainer.explain("a charming film", "from-a-plugin")) == 5
     registry._load_plugins.cache_clear()
+
+
+SHAPES: dict[str, Any] = {
+    "one score too few": lambda b, n: torch.zeros(b, n - 1),
+    "features too": lambda b, n: torch.zeros(b, n, 2),
+    "one text": lambda b, n: torch.zeros(n),
+    "complex": lambda b, n: torch.zeros(b, n, dtype=torch.complex64),
+    "nothing": lambda b, n: None,
+    "numpy": lambda b, n: np.zeros((b, n)),
+    "layers": lambda b, n: whence.Attribution(torch.zeros(b, n), torch.zeros(b, n)),
+    "matrices": lambda b, n: whence.Attribution(torch.zeros(b, n), matrices={"C": torch.zeros(b, 1, n)}),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_what_is_no_score_per_token_is_refused(shape: str) -> None:
+    @whence.method("odd")
+    def odd(trace: whence.Trace) -> Any:
+        return SHAPES[shape](*trace.input_ids.shape)
+
+    explainer = whence.load(architectures.model("bert"), architectures.tokenizer())
+    with pytest.raises(whence.InputError, match="'odd' returned what is no score per token"):
+        explainer.explain(["a charming film", "dull"], "odd")
+
+
+def test_a_decorator_without_a_name_and_needs_that_are_no_set() -> None:
+    for nameless in (lambda: whence.method(lambda trace: None), lambda: whence.metric(""), lambda: whence.method(3)):
+        with pytest.raises(whence.InputError, match="given a name first"):
+            nameless()
+    for needs in (None, "attention"):
+        with pytest.raises(whence.InputError, match="takes a set of words"):
+            whence.method("x", needs=needs)(lambda trace: None)
+
+
+def test_numbers_of_numpy_are_options_like_any_other() -> None:
+    explainer = whence.load(architectures.model("bert"), architectures.tokenizer())
+    found = explainer.explain("a charming film", ["random", "cat"], seed=np.int64(3), layer=np.int64(1))
+    assert json.loads(json.dumps(found["random"].to_dict()))["options"] == {"seed": 3}
+    assert found["cat"] == explainer.explain("a charming film", "cat", layer=1)
+
+
+def test_labels_that_are_alike_or_miscounted() -> None:
+    explainer = whence.load(architectures.build("bert", id2label={0: "a", 1: "a", 2: "b"}), architectures.tokenizer())
+    with pytest.raises(whence.InputError, match="labels 0 and 1 are called so"):
+        explainer.explain("a charming film", "grads", target="a")
+    assert explainer.explain("a charming film", "grads", target=1).target_index == 1
+    model = architectures.build("bert")
+    model.config.id2label = {1: "a", 2: "b", 3: "c"}
+    with pytest.raises(whence.InputError, match="must number its labels 0 to 2"):
+        whence.load(model, architectures.tokenizer())

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 from whence.version import __version__
 
 if TYPE_CHECKING:
+    from whence.attribution import Attribution
     from whence.errors import InputError, ModelError, NotSupported, UnknownName, WhenceError
     from whence.evaluate import Report, evaluate
     from whence.explainer import Explainer
     from whence.explanation import Explanation, Word
     from whence.generation import Generation
     from whence.load import load, models
-    from whence.registry import Attribution, method, methods, metric, metrics
+    from whence.registry import method, methods, metric, metrics
     from whence.tasks import Prediction
     from whence.trace import Trace
 
@@ -53,13 +54,14 @@ __all__ = [
 # Where public names are defined. With torch and transformers that takes three seconds to import, so it waits until the first
 # of them is asked for: `whence --help` asks for none, and a Ray cluster starts meanwhile.
 _DEFINED = {
+    "attribution": ("Attribution",),
     "errors": ("InputError", "ModelError", "NotSupported", "UnknownName", "WhenceError"),
     "explainer": ("Explainer",),
     "explanation": ("Explanation", "Word"),
     "generation": ("Generation",),
     "load": ("load", "models"),
     "evaluate": ("Report", "evaluate"),
-    "registry": ("Attribution", "method", "methods", "metric", "metrics"),
+    "registry": ("method", "methods", "metric", "metrics"),
     "tasks": ("Prediction",),
     "trace": ("Trace",),
 }

@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from whence.attribution import Part
 from whence.engine import Engine
 from whence.inputs import Encoded, Fetched
 from whence.models.lm_head import LMHead
 from whence.parts import Made, deal_out
 from whence.passes import ForwardPass
-from whence.registry import Part
 from whence.tasks import Ask, Scalar, Target, Task, Term
 from whence.trace import Recording
 from whence.trace.checks import check_finite

@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from whence.attribution import Part
 from whence.batches import Outcome, trace_batch
 from whence.engine import Engine, check_attention_fits, free_memory
 from whence.errors import InputError, NotSupported
@@ -25,7 +26,6 @@ from whence.passes import ForwardPass, Plan, forward_passes, plan_methods, trace
 from whence.paths import run_paths
 from whence.perturb import run_perturbations
 from whence.progress import track
-from whence.registry import Part
 from whence.tasks import Ask, Prediction, Task
 
 ATTENTION_BYTES = 1 << 30  # how much attention, gradients included, one batch may hold at a time …

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from whence.attribution import Attribution, Part, Share
 from whence.errors import ModelError
 from whence.inputs import Encoded, Fetched
-from whence.registry import Attribution, Part
 from whence.tasks import Target
 
 
@@ -30,7 +30,7 @@ class Made:
     def of(cls, name: str, found: Attribution, of_target: Sequence[int | None], dtype: torch.dtype) -> Made:
         """dtype: the model's; scores are float32, or float64 for a model that runs in it."""
         kind = torch.float64 if dtype == torch.float64 else torch.float32
-        late = {k: Fetched(v) if isinstance(v, torch.Tensor) else v for k, v in found.options.items()}
+        late = {k: fetched(v) for k, v in found.options.items()}
         layers = None if found.layers is None else Fetched(found.layers.to(kind))
         matrices = found.matrices and {k: m.detach().to(kind) for k, m in found.matrices.items()}
         return cls(name, Fetched(found.scores.to(kind)), layers, late, matrices, of_target)
@@ -58,8 +58,17 @@ class Made:
         ]
 
 
+def fetched(value: Any) -> Any:
+    """Tensors on their way to the host."""
+    if isinstance(value, Share):
+        return Share(fetched(value.part), fetched(value.whole))
+    return Fetched(value) if isinstance(value, torch.Tensor) else value
+
+
 def per_row(value: Any) -> Any:
     """What was fetched (b,) as a list, None for NaN."""
+    if isinstance(value, Share):
+        return [Share(*pair) for pair in zip(value.part.tensor().tolist(), value.whole.tensor().tolist(), strict=True)]
     return [None if v != v else v for v in value.tensor().tolist()] if isinstance(value, Fetched) else value
 
 
@@ -79,12 +88,15 @@ def deal_out(made: Sequence[Made], rows: Sequence[Encoded], found: Sequence[dict
                 there.append(part)
             else:
                 there[target] = there[target] + part
+    for own in found:
+        own |= {one.name: [part.told() for part in own[one.name]] for one in made if one.name in own}
 
 
 def without_future(part: Part, target: Target) -> Part:
     """Where tokens see only what stands before them, nothing after the answer's own position can have mattered (methods
-    that ignore positions, or give every occurrence of a token the same score, do not know)."""
-    if target.last_readout >= len(part.scores) - 1:
+    that ignore positions, or give every occurrence of a token the same score, do not know). An answer that is read at no token
+    may have been read at all of them."""
+    if not 0 <= target.last_readout < len(part.scores) - 1:
         return part
     seen = np.arange(len(part.scores)) <= target.last_readout
     return replace(part, scores=part.scores * seen, layers=None if part.layers is None else part.layers * seen)

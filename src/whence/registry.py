@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from importlib import import_module, metadata
 from numbers import Integral, Real
@@ -16,8 +16,8 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
+from whence.attribution import Attribution, fits_rows
 from whence.errors import InputError, UnknownName
 from whence.inputs.encode import short
 from whence.table import Table
@@ -25,33 +25,6 @@ from whence.trace import RelevancePass, Trace, check_needs
 
 Needs = frozenset[str]
 Floats = NDArray[np.floating[Any]]
-
-
-@dataclass(frozen=True)
-class Attribution:
-    """What a method returns when it has more to say than one score per token."""
-
-    scores: Tensor  # (b, n)
-    layers: Tensor | None = None  # (b, L, n)
-    # facts to report; lists hold one entry per row, and so do tensors (b,), which are read late: NaN there is None
-    options: dict[str, Any] = field(default_factory=dict)
-    matrices: dict[str, Tensor] | None = None  # name → (b, L, n, n), where the method has them and was asked
-
-
-@dataclass(frozen=True)
-class Part:
-    """One row's share of an attribution: padding cut off, as numpy."""
-
-    scores: Floats  # (n,)
-    layers: Floats | None = None  # (L, n)
-    options: dict[str, Any] = field(default_factory=dict)  # facts to report
-    matrices: dict[str, Floats] | None = None  # name → (L, n, n)
-
-    def __add__(self, other: Part) -> Part:
-        """Terms of one target add up."""
-        layers = None if self.layers is None or other.layers is None else self.layers + other.layers
-        matrices = self.matrices and other.matrices and {k: m + other.matrices[k] for k, m in self.matrices.items()}
-        return Part(self.scores + other.scores, layers, {**self.options, **other.options}, matrices)
 
 
 def option_kinds(function: Callable[..., Any], names: Sequence[str]) -> dict[str, tuple[type, ...]]:
@@ -86,6 +59,11 @@ def fits(value: Any, kinds: tuple[type, ...]) -> bool:
     return isinstance(value, tuple(abstract.get(kind, kind) for kind in kinds))
 
 
+def check_name(what: str, name: Any) -> None:
+    if not isinstance(name, str) or not name.strip():
+        raise InputError(f"@whence.{what} is given a name first, as in @whence.{what}('mine'); got {short(name)}.")
+
+
 MethodFunction = TypeVar("MethodFunction", bound=Callable[..., Any])
 KINDS = ("trace", "path", "perturbation")
 
@@ -99,7 +77,7 @@ class Method:
     family: str
     paper: str
     _needs: Needs | Callable[..., Iterable[str]]
-    _relevance: Callable[..., RelevancePass] | None = None
+    _relevance: Callable[..., RelevancePass | None] | None = None
     kind: str = "trace"  # one traced pass; "path": gradients along a path; "perturbation": many changed rows
 
     @cached_property
@@ -128,7 +106,7 @@ class Method:
         if self.kind != "trace":
             return "many forwards + backwards" if self.kind == "path" else "many forwards"
         needs = self.needs()
-        backward = any(".grad" in need for need in needs) + (self._relevance is not None)
+        backward = any(".grad" in need for need in needs) + any(".relevance" in need for need in needs)
         if backward:
             return f"1 forward + {backward} backward{'s' * (backward > 1)}"
         return "1 forward" if needs else "none"
@@ -149,11 +127,15 @@ class Method:
                 raise InputError(f"{name}={short(value)}: {self.name} takes {wanted}, got {type(value).__name__}.")
             if name == "seed" and isinstance(value, Integral) and value < 0:
                 raise InputError(f"seed={value}: give a whole number, 0 or more.")
-        return {**self.defaults, **options}
+        return {**self.defaults, **{k: v.item() if isinstance(v, np.generic) else v for k, v in options.items()}}
 
     def __call__(self, trace: Trace, **options: Any) -> Attribution:
         result = self.function(trace, **options)
-        return result if isinstance(result, Attribution) else Attribution(result)
+        found = result if isinstance(result, Attribution) else Attribution(result)
+        wrong = fits_rows(found, *trace.batch.own_ids.shape)
+        if wrong:
+            raise InputError(f"the method {self.name!r} returned what is no score per token: {wrong}.")
+        return found
 
 
 _METHODS: dict[str, Method] = {}
@@ -163,7 +145,7 @@ def method(
     name: str,
     *,
     needs: Iterable[str] | Callable[..., Iterable[str]] = (),
-    relevance: Callable[..., RelevancePass] | None = None,
+    relevance: Callable[..., RelevancePass | None] | None = None,
     family: str = "plug-in",
     paper: str = "",
     kind: str = "trace",
@@ -181,6 +163,8 @@ def method(
     {'order': 2}
     >>> del _METHODS["embedding-norm"]
     """
+
+    check_name("method", name)
 
     def register(function: MethodFunction) -> MethodFunction:
         if kind not in KINDS:
@@ -253,7 +237,7 @@ def methods() -> Table:
 
 METRIC_NEEDS = {
     "every-class": "explanations toward every class",
-    "models": "several models that differ by seed",
+    "models": "several models that differ by seed, classifiers or language models",
     "answer": "the answer's place in the context",
     "rationale": "the tokens that people marked",
 }
@@ -346,6 +330,8 @@ def metric(
     'lower'
     >>> del _METRICS["first-token"]
     """
+
+    check_name("metric", name)
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         for given, known, kind in ((better, ("higher", "lower"), "better"), (over, ("example", "corpus"), "over")):

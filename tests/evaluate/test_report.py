@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,18 @@ import pytest
 import torch
 
 import whence
+from tests import architectures
 from whence.errors import InputError, UnknownName
 from whence.evaluate import engine
+from whence.evaluate.perturbed import Perturber, Wanted
 from whence.evaluate.statistics import Figure
 from whence.evaluate.tables import as_csv, as_latex, as_markdown
+from whence.metrics import Steps
+from whence.metrics.agreement import spearman_correlation
+from whence.tasks import Term
 
 MODEL = Path(__file__).parent.parent / "golden" / "models" / "bert_cls2"
+MASK_ID = architectures.VOCABULARY["[MASK]"]
 METHODS = ["attcat", "rollout", "decoded-grad-cam(layer=2)"]
 TITLES = ["comprehensiveness", "hiding-auc", "kendall", "token-overlap"]
 
@@ -183,3 +190,55 @@ def test_labels_can_be_explained_in_the_place_of_predictions(tiny: whence.Explai
     assert (np.abs(one[~right] - two[~right]) > 1e-4).any()
     with pytest.raises(InputError, match="have no labels"):
         whence.evaluate(tiny, [row["text"] for row in texts(2)], ["attcat"], ["aopc"], target="label")
+
+
+def test_models_are_compared_where_one_s_target_can_be_asked_of_another() -> None:
+    def two(task: str) -> list[whence.Explainer]:
+        built = [architectures.build("bert", task=task, seed=seed) for seed in (0, 1)]
+        return [whence.load(model, architectures.tokenizer()) for model in built]
+
+    question = {"question": "was it good ?", "context": "the film was not boring , but funny !"}
+    for task, text in (("question-answering", question), ("token-classification", "the plot was dull")):
+        one, other = two(task)
+        with pytest.raises(InputError, match="classifiers or language models"):
+            whence.evaluate(one, [text], ["rollout"], ["spearman"], models=[other])
+    one, other = two("masked-lm")
+    with pytest.raises(InputError, match=r"one \[MASK\] a text"):
+        whence.evaluate(one, ["this [MASK] was [MASK] !"], ["rollout"], ["jaccard"], models=[other])
+    report = whence.evaluate(one, ["this [MASK] was dull !"], ["grads"], ["spearman"], models=[other], progress=False)
+    best = one.explain("this [MASK] was dull !", "grads")
+    theirs = other.explain("this [MASK] was dull !", "grads", target=best.target_index)
+    free = ~best.special
+    wanted = spearman_correlation(best.scores[free], theirs.scores[free])
+    assert report.figures["spearman"]["grads"].mean == pytest.approx(wanted)
+
+
+def test_a_metric_that_returns_no_number_is_named(tiny: whence.Explainer) -> None:
+    from whence import registry
+
+    for answer in ("high", [1.0], None, True):
+        whence.metric("odd")(lambda case, answer=answer: answer)
+        try:
+            with pytest.raises(InputError, match="'odd' must return a number"):
+                whence.evaluate(tiny, texts(2), ["rollout"], ["odd"], progress=False)
+        finally:
+            del registry._METRICS["odd"]
+
+
+def test_padding_within_a_text_stays_where_it_is_when_words_are_hidden() -> None:
+    """RoBERTa counts positions past it, so rows without their hidden tokens would not be the same."""
+    ex = whence.load(architectures.build("roberta"), architectures.tokenizer())
+    perturber = Perturber(ex.engine, 512)
+    for ids in ([2, 9, 12, 0, 13, 20, 3], [2, 9, 12, 13, 20, 3]):
+        (row,) = ex.rows([{"input_ids": ids}], [ex.ask()], "error", 512)
+        steps = Steps("hide", np.array(row.free), (0, 2))
+        wanted = Wanted(row, Term((0,), (1,), (0,)))
+        key = wanted.ask(steps)
+        (replies,) = perturber.answer([wanted], SimpleNamespace(advance=lambda n: None, done=0))
+        found = np.exp(replies.answers(*key).log_probability)
+        with torch.no_grad():
+            hidden = torch.tensor([ids, [MASK_ID if i in row.free[:2] else t for i, t in enumerate(ids)]])
+            seen = torch.ones_like(hidden)
+            seen[1, list(row.free[:2])] = 0
+            wanted_p = ex.model(hidden, attention_mask=seen).logits.softmax(-1)[:, 1]
+        np.testing.assert_allclose(found, wanted_p, rtol=1e-9)

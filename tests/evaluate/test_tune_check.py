@@ -110,3 +110,40 @@ def test_check_needs_texts() -> None:
         check(whence.load(MODEL), "alti")
     with pytest.raises(UnknownName):
         check(whence.load(MODEL), "alti", ["w105"], norms=1)
+
+
+@pytest.mark.parametrize(
+    ("model", "texts_of"),
+    [
+        ("qa", [{"question": "Who wrote it?", "context": "It was written by Anna Smith in Rome."}] * 2),
+        ("masked-lm", ["the keys to the cabinet [MASK] on the table .", "the [MASK] was [MASK] ."]),
+    ],
+)
+def test_check_asks_a_destroyed_model_what_the_real_one_was_asked(
+    model: str, texts_of: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ex = whence.load(model)
+    asked: list[list[str]] = []
+    explain = whence.Explainer.explain
+
+    def noting(self: whence.Explainer, inputs: object, *given: object, **named: object) -> object:
+        found = explain(self, inputs, *given, **named)
+        asked.append([e.target for e in found])
+        return found
+
+    monkeypatch.setattr(whence.Explainer, "explain", noting)
+    verdict = check(ex, "gradient", texts_of)
+    assert verdict.texts == 2
+    told = 1 if model == "masked-lm" else 2  # an Explanation does not say which words stand at several masks
+    assert {tuple(targets[:told]) for targets in asked if len(targets) >= told} == {tuple(asked[0][:told])}
+
+
+@pytest.mark.parametrize("call", ["evaluate", "tune", "check"])
+def test_seeds_are_whole_numbers(call: str) -> None:
+    calls = {
+        "evaluate": lambda: whence.evaluate(whence.load(MODEL), words(2), ["cat"], ["aopc"], seed=-1),
+        "tune": lambda: tune(whence.load(MODEL), words(2), ["cat"], seed=-1),
+        "check": lambda: check(whence.load(MODEL), "cat", words(2), seed=-1),
+    }
+    with pytest.raises(InputError, match="seed=-1"):
+        calls[call]()

@@ -5,12 +5,15 @@ from __future__ import annotations
 import copy
 import pickle
 from dataclasses import replace
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers import PreTrainedTokenizer
 
+import whence
 from tests import architectures
 from whence.errors import InputError
 from whence.inputs.batching import pack, unused_id
@@ -153,3 +156,42 @@ def test_a_text_is_described_when_asked_and_lets_go_of_what_the_tokenizer_made()
     assert row.__dict__["_describe"] is None
     with pytest.raises(AttributeError):
         row.nothing  # noqa: B018
+
+
+def test_a_slow_tokenizer_tells_both_texts_of_a_pair_apart() -> None:
+    """Python tokenizers know neither characters nor sequences."""
+
+    class Slow(PreTrainedTokenizer):
+        model_input_names: ClassVar[list[str]] = ["input_ids", "attention_mask"]
+
+        def __init__(self, **options: Any) -> None:
+            self._words = architectures.VOCABULARY
+            super().__init__(pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]", **options)
+
+        @property
+        def vocab_size(self) -> int:
+            return len(self._words)
+
+        def get_vocab(self) -> dict[str, int]:
+            return dict(self._words)
+
+        def _tokenize(self, text: str, **_: Any) -> list[str]:
+            return text.split()
+
+        def _convert_token_to_id(self, token: str) -> int:
+            return self._words.get(token, self._words["[UNK]"])
+
+        def _convert_id_to_token(self, index: int) -> str:
+            return list(self._words)[index]
+
+        def build_inputs_with_special_tokens(self, first: list[int], second: list[int] | None = None) -> list[int]:
+            return [2, *first, 3] if second is None else [2, *first, 3, *second, 3]
+
+    pair = ("a good film", "dull plot")
+    for name in ("bert", "roberta"):
+        ex = whence.load(architectures.model(name), Slow())
+        e = ex.explain(pair, "occlusion", target=1, segment=1)
+        assert e.segments == (None, 0, 0, 0, None, 1, 1, None)
+        assert not e.scores[:5].any()
+        fast = whence.load(architectures.model(name), architectures.tokenizer()).explain(pair, "grads", target=1)
+        assert e.segments == fast.segments

@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, PreTrainedM
 
 import whence
 from tests import architectures
+from whence.errors import InputError
 from whence.models import layers_of
 from whence.models import lm_head as heads
 from whence.models.lm_head import HEADS, LMHead, head_of_model, log_sum_exp
@@ -299,3 +300,25 @@ def test_no_layer_is_the_auto_layer(method: str) -> None:
     ex = whence.load("sentiment")
     plain, auto = ex.explain("a charming journey", method), ex.explain("a charming journey", method, layer="auto")
     assert np.array_equal(plain.scores, auto.scores)
+
+
+def test_methods_of_relevance_can_be_decoded_and_those_of_many_passes_are_refused() -> None:
+    model, head = architectures.model("bert"), random_head()
+    ex = whence.load(model)
+    row = {"input_ids": IDS}
+    for decode in ("attnlrp", "lrp", "transatt"):
+        layers = ex.explain(row, decode).layers
+        assert layers is not None
+        alpha = torch.from_numpy(layers)[2 - (4 - len(layers))][:, None].double()
+        hidden, _ = states_and_gradients(model, IDS, "y")
+        distinct, d = weights_of_tokens(hidden[2], head, IDS, None)
+        wanted = literal(IDS, alpha, d, distinct, lambda a: float(a.sum()), False)
+        e = ex.explain(row, "decoded-grad-cam", layer=2, relu=None, lm_head=head, decode=decode)
+        np.testing.assert_allclose(e.scores, wanted, rtol=1e-5, atol=1e-9, err_msg=decode)
+    for decode, what in (
+        ("mask-lrp", "head mask"),
+        ("occlusion", "more than one pass"),
+        ("gradient", "no score per layer"),
+    ):
+        with pytest.raises(InputError, match=what):
+            ex.explain(row, "decoded-grad-cam", lm_head=head, decode=decode)

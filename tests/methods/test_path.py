@@ -17,7 +17,7 @@ from tests import architectures
 from tests.methods.test_relevance import COVERED, ROWS, gap
 from whence import progress
 from whence.engine import Engine
-from whence.errors import InputError, NotSupported, UnknownName
+from whence.errors import InputError, ModelError, NotSupported, UnknownName
 from whence.methods.gradient import l1_shares
 from whence.methods.ground import Ground, Here
 from whence.methods.path import gauss_legendre, gradient_shap, smoothgrad
@@ -25,7 +25,7 @@ from whence.paths import run_paths
 from whence.paths.runner import ground_of
 from whence.registry import get_method
 from whence.tasks import Target, Term
-from whence.trace import RULE_SETS
+from whence.trace import RULE_SETS, deeplift
 
 MASK = architectures.VOCABULARY["[MASK]"]
 METHODS = {
@@ -465,3 +465,30 @@ def test_several_methods_and_all_targets_in_one_call() -> None:
             assert [e.target_index for e in es] == [0, 1, 2]
             for e in es:
                 assert gap(ex.explain(text, method, e.target_index).scores, e.scores) <= 1e-10
+
+
+def test_deeplift_bears_a_baseline_of_zeros_under_norms_that_do_not_centre() -> None:
+    """Their scale is a thousand times the input's there. LLaMA's own norm computes in float32 whatever the model's dtype."""
+    tokenizer = architectures.tokenizer(framed=False)
+    tokenizer.mask_token = tokenizer.pad_token = None
+    for name in ("llama", "mistral"):
+        ex = whence.load(architectures.build(name, task="causal-lm", pad_token_id=None), tokenizer)
+        e = ex.explain({"input_ids": [9, 12, 14, 20, 7]}, "deeplift")
+        assert e.options["baseline"] == "zero"
+        assert abs(e.options["delta"]) < 1e-5 * np.abs(e.scores).max()
+
+
+def test_deeplift_says_when_it_cannot_be_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    ex = explainer("bert")
+    monkeypatch.setattr("whence.trace.deeplift.scaled_ends", lambda c, scale: (1e3, 1e3 * deeplift.middle(c)))
+    with pytest.raises(ModelError, match="misses it by"):
+        ex.explain(ROWS[0], "deeplift", 1)
+
+
+def test_paths_do_not_mind_the_caller_s_inference_mode() -> None:
+    ex, methods = explainer("bert"), ["integrated-gradients", "deeplift", "smoothgrad", "gradient-shap"]
+    wanted = ex.explain(ROWS[0], methods, 1)
+    with torch.inference_mode():
+        found = ex.explain(ROWS[0], methods, 1)
+    for method in methods:
+        np.testing.assert_array_equal(found[method].scores, wanted[method].scores)

@@ -164,3 +164,25 @@ def test_a_long_context_is_read_in_windows(qa: whence.Explainer) -> None:
 def test_errors_say_what_to_do(tiny: whence.Explainer, item: Any, asked: dict[str, Any], message: str) -> None:
     with pytest.raises((whence.InputError, whence.UnknownName), match=message):
         tiny.explain(item, "attcat", **asked)
+
+
+def test_what_adds_up_over_start_and_end_and_what_does_not(tiny: whence.Explainer) -> None:
+    """Scores are the sum of both terms', also with norms in them; matrices are of the text, shares of all that was started."""
+    for method, options in (
+        ("smoothgrad", {"samples": 2}),
+        ("integrated-gradients", {"aggregate": "l2", "steps": 3}),
+        ("gradient-shap", {"aggregate": "mean", "samples": 2}),
+        ("deeplift", {"aggregate": "l2"}),
+    ):
+        span, start, end = tiny.explain(ITEM, method, target="all", **options)
+        np.testing.assert_allclose(span.scores, start.scores + end.scores, rtol=1e-6, err_msg=method)
+    span, start, end = tiny.explain(ITEM, "integrated-gradients", target="all", aggregate="l2", steps=3)
+    assert span.options["delta"] == pytest.approx(start.options["delta"] + end.options["delta"])
+    still, plain = tiny.explain(ITEM, "smoothgrad", sigma=0.0), tiny.explain(ITEM, "simple")
+    np.testing.assert_allclose(still.scores, plain.scores, rtol=1e-6)
+    for name, matrix in (tiny.explain(ITEM, "alti", matrices=True).matrices or {}).items():
+        np.testing.assert_allclose(matrix.sum(-1), 1, rtol=1e-6, err_msg=name)
+    span, start, end = tiny.explain(ITEM, "lrp", target="all", rules="attnlrp")
+    y = [e.scores.sum() / e.options["relevance_kept"] for e in (start, end)]
+    assert span.options["relevance_kept"] == pytest.approx(span.scores.sum() / sum(y))
+    json.dumps(span.to_dict())

@@ -25,6 +25,7 @@ from whence.evaluate.data import read
 from whence.evaluate.run import evaluate
 from whence.explainer import Explainer
 from whence.explanation import Explanation
+from whence.methods.ground import check_seed
 from whence.metrics.agreement import spearman_correlation
 from whence.models import layers_of
 from whence.registry import get_method
@@ -83,6 +84,7 @@ def check(
     **options: Any,
 ) -> Verdict:
     """A verdict on `method` (with `options`) for this model, on a few texts; by default an embedded model's own samples."""
+    check_seed(seed)
     if data is None:
         if explainer.name not in zoo.names():
             raise InputError("give data= a few texts to check on: only embedded models come with samples.")
@@ -105,6 +107,27 @@ def check(
 def explain(explainer: Explainer, one: Candidate, inputs: list[Any], target: Any = None) -> list[Explanation]:
     found: list[Explanation] = explainer.explain(inputs, one.method, target, progress=False, **one.options)
     return found
+
+
+def same_questions(
+    explainer: Explainer, inputs: list[Any], found: Sequence[Explanation]
+) -> tuple[list[Any], list[int | None] | None]:
+    """Inputs and targets that ask of another model, or by another method, what was explained here.
+
+    What an Explanation does not say is left to whoever is asked: several masks' words, and which word of a text was labelled.
+    """
+    if explainer.task == "question-answering":
+        return [with_answer(item, e.target) for item, e in zip(inputs, found, strict=True)], None
+    if explainer.task == "masked-lm":
+        return inputs, [None if " " in e.target else e.target_index for e in found]
+    return inputs, [e.target_index for e in found]
+
+
+def with_answer(item: Any, answer: str) -> Any:
+    """A question whose answer is given, where it stands in the context as it was read."""
+    parts = dict(zip(("question", "context"), item, strict=True)) if isinstance(item, tuple) else item
+    known = isinstance(parts, Mapping) and "answer" not in parts and answer and answer in parts.get("context", "")
+    return {**parts, "answer": answer} if known else item
 
 
 def free(e: Explanation) -> np.ndarray:
@@ -165,10 +188,9 @@ def randomisation(
     stranger.model = copy.deepcopy(explainer.model)
     stranger.engine = Engine(stranger.model, explainer.engine.task)
     stranger.lm_head = replace(explainer.lm_head, model=stranger.model, found=dict(explainer.lm_head.found))
-    labels = [e.target_index for e in found] if explainer.labels else None
     figures = {}
     for gone in randomised(stranger.model, seed):
-        others = explain(stranger, one, inputs, labels)
+        others = explain(stranger, one, *same_questions(explainer, inputs, found))
         figures[gone] = float(
             np.mean([spearman_correlation(free(a), free(b)) for a, b in zip(found, others, strict=True)])
         )
@@ -212,9 +234,7 @@ def agreement(explainer: Explainer, one: Candidate, inputs: list[Any], found: Se
         if name == one.method:
             continue
         try:
-            others = explain(
-                explainer, Candidate(name), inputs, [e.target_index for e in found] if explainer.labels else None
-            )
+            others = explain(explainer, Candidate(name), *same_questions(explainer, inputs, found))
         except NotSupported:
             continue
         figures[name] = float(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from whence.evaluate.perturbed import Perturber, Replies, Wanted
 from whence.explainer import Explainer
 from whence.explanation import Explanation
 from whence.inputs import Encoded
+from whence.inputs.encode import short
 from whence.methods.baseline import draw
 from whence.metrics import Case, Measured
 from whence.progress import Counter
@@ -123,7 +125,9 @@ class Bench:
     def cases(self, examples: Sequence[Example]) -> tuple[list[Encoded], dict[str, list[list[Case]]]]:
         """The rows, and per method and text its case; one per draw for the baseline."""
         plan, labels = self.plan, self.explainer.labels
-        inputs = [e.input for e in examples]
+        inputs, rows = [e.input for e in examples], self.rows(examples)
+        if self.others and any(len(row.places) > 1 for row in rows):
+            raise InputError("jaccard and spearman compare models at one [MASK] a text; some texts have several.")
         classes = [class_of(e.label, labels) if labels else None for e in examples]
         every = plan.needs("every-class")
         target: Any = "all" if every else self.given(classes) if plan.target == "label" else None
@@ -149,7 +153,7 @@ class Bench:
             made[BASELINE] = [
                 self.baseline(chosen[i], facts[i], len(labels) if every else 1) for i in range(len(inputs))
             ]
-        return self.rows(examples), made
+        return rows, made
 
     def about(self, inputs: list[Any], target: Any, found: dict[str, list[Any]]) -> About:
         """An explanation of each text to read tokens off, and the class that the model predicts."""
@@ -167,7 +171,7 @@ class Bench:
         return list(classes)
 
     def peers(self, other: Explainer, inputs: list[Any], chosen: Sequence[int]) -> dict[str, list[Floats]]:
-        """Another model's scores for the same classes."""
+        """Another model's scores for the same classes, or words at one place."""
         found = explain(other, inputs, self.plan.candidates, list(chosen), batch_tokens=self.plan.batch_tokens)
         return {title: [scores_of(e) for e in own] for title, own in found.items()}
 
@@ -235,9 +239,9 @@ class Bench:
                     for turn, case in enumerate(own):
                         key = keys.get((name, i, turn, metric.title))
                         if metric.perturbs and key is not None:
-                            found.append(as_measured(metric(case, replies[i].answers(*key))))
+                            found.append(as_measured(metric, metric(case, replies[i].answers(*key))))
                         elif not metric.perturbs and measurable(metric, case):
-                            found.append(as_measured(metric(case)))
+                            found.append(as_measured(metric, metric(case)))
                     if found:
                         values[k, i] = np.mean([m.value for m in found]) if len(found) > 1 else found[0].value
                         weights[i] = found[0].weight
@@ -282,6 +286,10 @@ def measurable(metric: Metric, case: Case) -> bool:
     return all(there[need] for need in metric.needs)
 
 
-def as_measured(found: Measured | float) -> Measured:
+def as_measured(metric: Metric, found: Any) -> Measured:
     """A metric may return a bare number."""
-    return found if isinstance(found, Measured) else Measured(float(found))
+    if isinstance(found, Measured):
+        return found
+    if isinstance(found, bool) or not (isinstance(found, Real) or (isinstance(found, np.ndarray) and not found.ndim)):
+        raise InputError(f"the metric {metric.title!r} must return a number or a Measured, got {short(found)}.")
+    return Measured(float(found))

@@ -12,7 +12,7 @@ from whence.engine import Engine
 from whence.errors import NotSupported
 from whence.inputs import Encoded
 from whence.metrics import Answers, Steps
-from whence.models import first_position, stand_in_ids
+from whence.models import first_position, pad_id, stand_in_ids
 from whence.perturb import Rows, delete, hide, replace, score_rows
 from whence.progress import Counter
 from whence.tasks import Term
@@ -109,7 +109,9 @@ class Perturber:
         if done != "hide":
             return replace(row, keep, self.token(done))
         start = first_position(self.engine.model)
-        if start is not None and row.position_ids is None and row.attention_mask is None:
+        # models that count positions from their padding id on leave out padding that stands within a text
+        counted = not start or pad_id(self.engine.model.config) not in row.input_ids
+        if start is not None and counted and row.position_ids is None and row.attention_mask is None:
             return closed_up(row, keep, start)
         return hide(row, keep, self.token("mask"))
 

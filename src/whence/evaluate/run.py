@@ -15,6 +15,7 @@ from whence.evaluate.report import Report, report_of
 from whence.evaluate.store import Store
 from whence.explainer import Explainer
 from whence.limits import BATCH_TOKENS
+from whence.methods.ground import check_seed
 from whence.progress import counting
 from whence.provenance import fingerprint
 from whence.registry import METRIC_NEEDS, Method, Metric, all_methods, all_metrics, get_metric
@@ -22,6 +23,7 @@ from whence.version import __version__
 
 ON_REQUEST = ("attention-flow",)  # a max-flow per token: only when it is asked for by name
 TARGETS = ("predicted", "label")
+SAME_TARGETS = ("sequence-classification", "masked-lm", "causal-lm")  # one model's target can be asked of another
 
 
 def evaluate(
@@ -64,6 +66,7 @@ def evaluate(
     """
     if target not in TARGETS:
         raise InputError(f"target={target!r}: choose 'predicted', or 'label' for the class that the data give.")
+    check_seed(seed)
     examples = read(data, columns=columns, limit=limit, split=split, seed=seed, shuffle=shuffle)
     for other in models:
         if other.labels != explainer.labels:
@@ -177,7 +180,7 @@ def lacking(metric: Metric, explainer: Explainer, examples: Sequence[Example], m
     classifier = explainer.task == "sequence-classification" and len(explainer.labels) > 1
     there = {
         "every-class": classifier,
-        "models": models,
+        "models": models and explainer.task in SAME_TARGETS,
         "answer": explainer.task == "question-answering" and any(e.answer is not None for e in examples),
         "rationale": any(e.rationales is not None for e in examples),
     }

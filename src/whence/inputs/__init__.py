@@ -2,7 +2,7 @@
 
 import whence.backends  # noqa: F401  (first: it imports torch at rest)
 from whence.inputs.batching import Batch, Fetched, collate, pack, to_batch, to_device
-from whence.inputs.encode import Encoder, Input, is_single, where
+from whence.inputs.encode import Encoder, Input, check_unicode, is_single, where
 from whence.inputs.encoded import Encoded
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "Encoder",
     "Fetched",
     "Input",
+    "check_unicode",
     "collate",
     "is_single",
     "pack",

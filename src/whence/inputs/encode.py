@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase
 
 from whence.errors import InputError, Truncated
 from whence.inputs.encoded import SOMETIMES, Encoded, Ints
-from whence.inputs.words import each_a_word, number_words, segments_of, words_from_pieces
+from whence.inputs.words import each_a_word, number_words, segments_apart, segments_of, words_from_pieces
 
 Input: TypeAlias = str | tuple[str, str] | Mapping[str, Any]
 
@@ -180,7 +180,9 @@ class Encoder:
             return found | {
                 "offsets": ((0, 0),) * len(tokens),
                 "word_ids": words_from_pieces(tokens, special),
-                "segments": segments_of(special, None),
+                "segments": segments_apart(special)
+                if row.pair is not None and read.types is None
+                else segments_of(special, read.types),
             }
         segments = tuple([None if s else q for s, q in zip(special, read.known.sequence_ids, strict=True)])
         return found | {

@@ -37,6 +37,17 @@ def segments_of(special: tuple[bool, ...], types: tuple[int, ...] | None) -> tup
     return tuple([None if s else t for s, t in zip(special, types or (0,) * len(special), strict=True)])
 
 
+def segments_apart(special: tuple[bool, ...]) -> tuple[int | None, ...]:
+    """The segment of every token of a pair where nothing else tells: the second text follows the first separator.
+
+    >>> segments_apart((True, False, False, True, False, True))
+    (None, 0, 0, None, 1, None)
+    """
+    begun = special.index(False) if False in special else len(special)
+    parted = special.index(True, begun) if True in special[begun:] else len(special)
+    return tuple([None if s else int(i > parted) for i, s in enumerate(special)])
+
+
 def words_from_pieces(tokens: Sequence[str], special: tuple[bool, ...]) -> tuple[int | None, ...]:
     """Word numbers from the pieces alone: '##x' continues a word; in vocabularies with 'Ġ' or '▁', what lacks it does, unless
     only one of the two is punctuation.

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from numbers import Integral
+
 import torch
 from torch import Tensor
 
+from whence.attribution import Attribution
 from whence.errors import InputError, UnknownName
-from whence.registry import Attribution, method
+from whence.registry import method
 from whence.trace import Trace
 
 ATTCAT = "AttCAT, Qiang 2022"
@@ -21,7 +24,7 @@ def activation_maps(trace: Trace) -> Tensor:
 def check_layer(layer: int | None, depth: int) -> None:
     """A layer is 0 (embeddings) … L, or counted from the end with a minus."""
     if layer is not None and (
-        isinstance(layer, bool) or not isinstance(layer, int) or not -depth - 1 <= layer <= depth
+        isinstance(layer, bool) or not isinstance(layer, Integral) or not -depth - 1 <= layer <= depth
     ):
         raise InputError(f"layer={layer!r}: this model has layers 0 (the embeddings) to {depth}.")
 

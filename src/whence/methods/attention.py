@@ -6,9 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from whence.attribution import Attribution
 from whence.errors import InputError
 from whence.methods.ground import check_count
-from whence.registry import Attribution, method
+from whence.registry import method
 from whence.trace import Trace
 
 ABNAR = "Abnar & Zuidema 2020"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from whence.attribution import Attribution
 from whence.errors import UnknownName
-from whence.registry import Attribution, method
+from whence.registry import method
 from whence.trace import Trace
 
 

@@ -14,10 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from whence.attribution import Attribution
 from whence.errors import InputError, UnknownName
 from whence.methods.activation import check_layer
-from whence.registry import Attribution, get_method, method
-from whence.trace import Trace
+from whence.registry import Method, get_method, method
+from whence.trace import RelevancePass, Trace
 
 PAPER = "Decoded saliency, Hou 2023"
 POSITIONS = 2048  # how many positions, over layers and rows, go through the head at once
@@ -56,11 +57,20 @@ FEATURE_SCORES = {
 LAYER_OPTIONS: dict[str, dict[str, Any]] = {"attcat": {"variant": "paper"}}
 
 
+def method_to_decode(decode: str) -> tuple[Method, dict[str, Any]]:
+    """The method called `decode`, with options by which its layers are those of the model."""
+    other = get_method(decode)
+    if other.kind != "trace" or "head_mask" in other.defaults:
+        what = "a head mask, which cannot be given here" if "head_mask" in other.defaults else "more than one pass"
+        raise InputError(f"decode={decode!r} needs {what}; choose {', '.join(FEATURE_SCORES)}, attcat, cat or attnlrp.")
+    return other, LAYER_OPTIONS.get(decode, {})
+
+
 def feature_score(decode: str) -> FeatureScore:
     """The feature score called `decode`: one of FEATURE_SCORES, or any registered method that has `layers`."""
     if decode in FEATURE_SCORES:
         return FEATURE_SCORES[decode]
-    other, options = get_method(decode), LAYER_OPTIONS.get(decode, {})
+    other, options = method_to_decode(decode)
     kept: list[Tensor] = []  # the method runs once, whatever number of layers is decoded
 
     def scores(trace: Trace, layer: int) -> Tensor:
@@ -83,7 +93,21 @@ def decoded_needs(decode: str, **_: Any) -> frozenset[str]:
     return feature_score(decode).needs | {"lm-head"}
 
 
-@method("decoded-grad-cam", needs=decoded_needs, family="decoded", paper=f"{PAPER}, eq. 6, Algorithm 1")
+def decoded_relevance(decode: str, **_: Any) -> RelevancePass | None:
+    """The backward of relevance that the feature score reads, if it is a method that does."""
+    if decode in FEATURE_SCORES:
+        return None
+    other, options = method_to_decode(decode)
+    return other.relevance(options)
+
+
+@method(
+    "decoded-grad-cam",
+    needs=decoded_needs,
+    relevance=decoded_relevance,
+    family="decoded",
+    paper=f"{PAPER}, eq. 6, Algorithm 1",
+)
 def decoded_grad_cam(
     trace: Trace,
     *,
@@ -111,7 +135,7 @@ def decoded_grad_cam(
     return decoded(trace, layer, tau, relu, lm_head, decode, auto_layer)
 
 
-@method("decoded-simple", needs=decoded_needs, family="decoded", paper=f"{PAPER}, A.2.1")
+@method("decoded-simple", needs=decoded_needs, relevance=decoded_relevance, family="decoded", paper=f"{PAPER}, A.2.1")
 def decoded_simple(
     trace: Trace,
     *,

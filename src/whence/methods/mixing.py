@@ -15,10 +15,11 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from whence.attribution import Attribution
 from whence.errors import UnknownName
 from whence.methods.attention import rollout_rows
 from whence.methods.distances import Parts, distances, norms, slices
-from whence.registry import Attribution, method
+from whence.registry import method
 from whence.trace import Block, Norm, Trace
 
 RELEASED_EPS = 1e-6  # of torch's pairwise_distance, which the released code measures with

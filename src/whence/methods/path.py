@@ -18,10 +18,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from whence.errors import InputError, UnknownName
+from whence.attribution import Amount, Part
+from whence.errors import InputError, ModelError, UnknownName
 from whence.methods.gradient import gradient_need, l1_shares
 from whence.methods.ground import Ground, Here, check_count, check_seed, check_sigma
-from whence.registry import Part, method
+from whence.registry import method
 
 AGGREGATES = ("sum", "l2", "mean")
 START, CONVERGED = 16, 0.01  # steps="auto": how many at first, and which share of f(x) − f(baseline) may be missing
@@ -53,7 +54,13 @@ class Path(ABC):
     baseline: str = "none"
     of: str = "logit"  # the scalar whose gradient is taken: "logit", "probability" or "loss"
     ends: bool = False  # whether f(x) and f(baseline) are wanted
+    aggregate: str = "sum"
     count: int  # points per row
+
+    @property
+    def additive(self) -> bool:
+        """Whether the scores of several terms are those of the one scalar that they add up to: there is no norm in them."""
+        return self.aggregate == "sum"
 
     @abstractmethod
     def leg(self, here: Here) -> Leg:
@@ -126,7 +133,7 @@ class Straight(Path):
         rounding = 1e-6 * max(1.0, abs(at_x), abs(at_baseline))
         if tally.count < self.most and abs(delta) > max(CONVERGED * abs(wanted), rounding):
             return min(2 * tally.count, self.most)
-        facts = {"baseline": self.baseline, "steps": tally.count, "delta": delta}
+        facts = {"baseline": self.baseline, "steps": tally.count, "delta": Amount(delta)}
         return Part(aggregated(attribution, self.aggregate), options=facts)
 
 
@@ -175,6 +182,10 @@ class Cloud(Path):
     sigma: float
     seed: int
     of: str = "loss"
+
+    @property
+    def additive(self) -> bool:
+        return False
 
     def leg(self, here: Here) -> Leg:
         noise = here.noise(self.sigma, here.chance(self.seed))
@@ -290,7 +301,14 @@ class Difference(Path):
 
     def finish(self, tally: Tally) -> Part:
         attribution = tally.sums["attribution"]
-        facts = {"baseline": self.baseline, "delta": float(attribution.sum() - tally.sums["change"])}
+        change = float(tally.sums["change"])
+        delta = float(attribution.sum()) - change
+        if abs(delta) > max(1.0, abs(change)):
+            raise ModelError(
+                f"deeplift should sum to a difference of {change:.3g} and misses it by {delta:.3g}: this model's numbers do not bear "
+                "its divisions. Use another baseline=, dtype='float64', or integrated-gradients."
+            )
+        facts = {"baseline": self.baseline, "delta": Amount(delta)}
         return Part(aggregated(attribution, self.aggregate), options=facts)
 
 

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from whence.attribution import Attribution, Share
 from whence.errors import InputError, UnknownName
 from whence.methods.attention import rollout_rows, row_normalised
-from whence.registry import Attribution, method
+from whence.registry import method
 from whence.trace import HeadParts, RelevancePass, Trace, rule_set
 
 CHEFER = "Chefer 2021 (CVPR)"
@@ -52,7 +53,7 @@ def with_kept(trace: Trace, rules: str) -> Attribution:
     """Relevance at X^0 with all layers, and which share of what was started with arrived there."""
     layers = token_relevance(trace)
     started = started_with(trace, rules)
-    kept = layers[:, 0].sum(-1).double() / started.double().masked_fill(started == 0, torch.nan)  # (b,)
+    kept = Share(layers[:, 0].sum(-1).double(), started.double())
     return Attribution(layers[:, 0], layers, {"relevance_kept": kept})
 
 

@@ -115,11 +115,14 @@ def released_falling(scores: NDArray[Any]) -> Ints:
     return np.argsort(-scores)
 
 
+ROUNDING = 1e-9  # of a share times a number of tokens
+
+
 @cache
 def fractions(total: int, shares: tuple[float, ...]) -> tuple[int, ...]:
     """How many of `total` tokens each share is, to the nearest, halves upwards.
 
-    >>> fractions(5, (0.0, 0.1, 0.3, 1.0))
-    (0, 1, 2, 5)
+    >>> fractions(5, (0.0, 0.1, 0.3, 1.0)), fractions(45, (0.7,))  # 0.7 · 45 is 31.499…
+    ((0, 1, 2, 5), (32,))
     """
-    return tuple(int(share * total + 0.5) for share in shares)
+    return tuple(int(share * total + 0.5 + ROUNDING) for share in shares)

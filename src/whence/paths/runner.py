@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from whence.attribution import Part
 from whence.engine import Engine, check_attention_fits
 from whence.errors import ModelError, NotSupported
 from whence.inputs import Batch, Encoded, pack, to_device
@@ -22,7 +23,7 @@ from whence.methods.ground import Ground, Here
 from whence.methods.path import Path, Tally
 from whence.models import pad_id, special_ids, vocab_size
 from whence.progress import counting
-from whence.registry import Method, Part
+from whence.registry import Method
 from whence.tasks import Scalar, Target, Term
 from whence.trace import Recording
 from whence.trace.checks import check_finite
@@ -51,11 +52,28 @@ def run_paths(
     values: y of each row's target, where the model has answered already.
     batch_tokens: how many tokens, padding included, run at once at most.
     """
-    ground = ground_of(engine)
-    paths = {name: method.function(ground, **options) for name, (method, options) in plan.items()}
-    budget = batch_tokens if engine.device.type == "cuda" else min(batch_tokens, CPU_TOKENS)
-    walker = Walker(engine, ground, rows, [t.joint() for t in targets], values, budget, progress)
-    return {name: walker.walk(name, path) for name, path in paths.items()}
+    with torch.inference_mode(False):
+        ground = ground_of(engine)
+        paths = {name: method.function(ground, **options) for name, (method, options) in plan.items()}
+        budget = batch_tokens if engine.device.type == "cuda" else min(batch_tokens, CPU_TOKENS)
+        whole = Walker(engine, ground, rows, [t.joint() for t in targets], values, budget, progress)
+        if all(len(target.terms) == 1 for target in targets):
+            return {name: whole.walk(name, path) for name, path in paths.items()}
+        owners = [i for i, target in enumerate(targets) for _ in target.terms]
+        terms = [term for target in targets for term in target.terms]
+        apart = replace(whole, rows=[rows[i] for i in owners], terms=terms, values=None, finite=[])
+        return {
+            name: whole.walk(name, path) if path.additive else added_up(owners, apart.walk(name, path))
+            for name, path in paths.items()
+        }
+
+
+def added_up(owners: Sequence[int], parts: Sequence[Part]) -> list[Part]:
+    """Of every row its terms' parts, added up."""
+    found: dict[int, Part] = {}
+    for owner, part in zip(owners, parts, strict=True):
+        found[owner] = found[owner] + part if owner in found else part
+    return list(found.values())
 
 
 def ground_of(engine: Engine) -> Ground:

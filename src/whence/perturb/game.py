@@ -21,10 +21,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from whence.attribution import Part
 from whence.errors import InputError, NotSupported, UnknownName
 from whence.inputs import Encoded
 from whence.perturb.rows import Bools, Rows, Units, delete, replace, units_of
-from whence.registry import Part
 
 Floats = NDArray[np.float64]
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from whence.attribution import Part
 from whence.engine import Engine
 from whence.errors import NotSupported
 from whence.inputs import Encoded
@@ -17,7 +18,7 @@ from whence.perturb.game import Floats, Play, Question, Text
 from whence.perturb.rows import Bools, Rows
 from whence.perturb.scheduler import Values, score_rows
 from whence.progress import Counter, counting
-from whence.registry import Method, Part
+from whence.registry import Method
 from whence.tasks import Target, Term
 
 TOKENS_AT_ONCE = 1 << 21  # tokens of changed rows that are made before any of them runs: some tens of megabytes

@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from whence.errors import InputError, Truncated
-from whence.inputs import Batch, Encoded, Encoder, where
+from whence.inputs import Batch, Encoded, Encoder, check_unicode, where
 from whence.tasks.base import PREDICTED, Ask, Prediction, Target, Term, keeps
 from whence.tasks.vocabulary import Vocabulary, at_places, log_softmax, of_places
 
@@ -33,7 +33,10 @@ class CausalLM:
     labels: tuple[str, ...] = ()
 
     def ask(self, target: Any, contrast: Any, continuation: Any, place: Any) -> Ask:
-        if isinstance(contrast, (tuple, list)) and len(contrast) == 2:
+        pair = isinstance(contrast, (tuple, list)) and len(contrast) == 2
+        if pair and not (
+            continuation is not None and all(isinstance(i, int) for i in contrast)
+        ):  # but ids, of two tokens
             if target is not None or continuation is not None:
                 raise InputError(
                     "contrast=(this, that) names the continuation itself: leave target= and continuation= out."
@@ -69,6 +72,7 @@ class CausalLM:
     def _continuation(self, given: Any, what: str) -> Ids:
         """Text, or a tuple of token ids."""
         if isinstance(given, str) and given:
+            check_unicode(given, f"{what}: ")
             if self.encoder.tokenizer is None:
                 raise InputError(f"this model has no tokenizer: give {what}= as a tuple of token ids.")
             tokenizer: Any = self.encoder.tokenizer

@@ -28,7 +28,8 @@ class MaskedLM:
 
     def ask(self, target: Any, contrast: Any, continuation: Any, place: Any) -> Ask:
         refuse(self.name, continuation=continuation)
-        target, contrast = with_contrast(target, contrast)
+        if not isinstance(target, tuple):  # a tuple has a word for each mask, and so has its contrast
+            target, contrast = with_contrast(target, contrast)
         if place is not None and place != "all" and (isinstance(place, bool) or not isinstance(place, int)):
             raise InputError(
                 f"place={place!r}: say which {MASK} by its number, 0 is the first, or 'all' for each apart."
@@ -110,6 +111,8 @@ class MaskedLM:
         count = len(row.places)
         chosen = best if ask.target is None else self._per_mask(ask.target, count, "target")
         against = None if ask.contrast is None else self._per_mask(ask.contrast, count, "contrast")
+        if against is not None and tuple(chosen) == against:
+            raise InputError(f"contrast={self._spelled(against)!r} is the target itself: name another word.")
         terms = [
             Term((k,), (chosen[k],), (row.places[k],), None if against is None else (against[k],)) for k in range(count)
         ]

@@ -12,12 +12,19 @@ from whence.errors import InputError, UnknownName
 
 def labels_of(config: PretrainedConfig) -> tuple[str, ...]:
     names: dict[int, str] = config.id2label  # type: ignore[assignment]
+    if sorted(names) != list(range(len(names))):
+        raise InputError(
+            f"id2label in the model's config must number its labels 0 to {len(names) - 1}, got {', '.join(map(str, names))}."
+        )
     return tuple(str(names[i]) for i in range(len(names)))
 
 
 def label_index(given: Any, labels: tuple[str, ...], what: str = "target") -> int:
     """A label, in any letter case, or its index."""
     if isinstance(given, str):
+        if labels.count(given) > 1:
+            alike = [i for i, label in enumerate(labels) if label == given]
+            raise InputError(f"{what}={given!r}: labels {' and '.join(map(str, alike))} are called so; give the index.")
         if given in labels:
             return labels.index(given)
         folded = [label.casefold() for label in labels]

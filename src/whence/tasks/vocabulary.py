@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from whence.errors import InputError
-from whence.inputs import Batch
+from whence.inputs import Batch, check_unicode
 
 SHOWN = 20  # how many alternatives a prediction lists
 
@@ -33,6 +33,7 @@ class Vocabulary:
             return int(given)
         if not isinstance(given, str):
             raise InputError(f"{what} must be a word of the vocabulary or a token id, got {type(given).__name__}.")
+        check_unicode(given, f"{what}: ")
         if self.tokenizer is None:
             raise InputError(f"{what}={given!r}: this model has no tokenizer, so give a token id.")
         tokenizer: Any = self.tokenizer

@@ -8,8 +8,10 @@ difference. Each rule here does, exactly, becomes the gradient where x̄ → x, 
 
 * Elementwise f: m·Δf/Δx, the slope of the secant.
 * Products: Δ(ab) = Δa·(b + b̄)/2 + (a + ā)/2·Δb, which treats both factors alike.
-* Norms y = γ c s + β, with c = x − mean x (RMSNorm: c = x) and s = 1/√v, v = mean c² + ε, by the product rule and the secants
-  of both functions in closed form: Δs = −s²s̄²/(s + s̄)·Δv, Δv = mean (c + c̄)Δc.
+* Norms y = γ c s + β, with c = x − mean x (RMSNorm: c = x) and s = 1/√v, v = mean c² + ε, by secants in closed form:
+  Δs = −s²s̄²/(s + s̄)·Δv, Δv = mean (c + c̄)Δc, and a product rule whose ends are weighed by the other end's scale,
+  Δ(cs) = 2ss̄/(s + s̄)·Δc + (sc + s̄c̄)/(s + s̄)·Δs. A baseline of zeros has a scale of 1/√ε, a thousand times the input's: even
+  halves would hand it down, and take it away again, with a thousand times the rounding.
 * Softmax p = exp(z − L), L = log Σ exp z. The secant of exp is the logarithmic mean ℓ_i = Δp_i/Δlog p_i, and from ΣΔp = 0
   follows ΔL = Σ ℓ_jΔz_j / Σℓ: m_z = ℓ ⊙ (m − Σ mℓ / Σℓ). Like the gradient it does not change when a constant is added to z.
 """
@@ -68,9 +70,24 @@ def product(a: Tensor, b: Tensor, z: Tensor, m: Tensor) -> Pair:
 
 
 def gate(a: Tensor, b: Tensor, z: Tensor, m: Tensor) -> Pair:
-    """z = a ⊙ b."""
+    """z = a ⊙ b. Where one factor is a number per token, as 1/σ is in norms written out, the rule of norms."""
     upper = halves(m)[0]
-    return for_inputs(upper * middle(b)), for_inputs(upper * middle(a))
+    if b.shape[-1] == 1 < a.shape[-1]:
+        for_a, for_b = scaled_ends(a, b)
+    elif a.shape[-1] == 1 < b.shape[-1]:
+        for_b, for_a = scaled_ends(b, a)
+    else:
+        for_a, for_b = middle(b), middle(a)
+    return for_inputs(upper * for_a), for_inputs(upper * for_b)
+
+
+def scaled_ends(c: Tensor, scale: Tensor) -> Pair:
+    """What Δc and Δs are multiplied with in Δ(cs), for scales s, s̄ (2b, …, 1); even halves where they are not both positive."""
+    s, base = halves(scale)
+    positive = (s > 0) & (base > 0)
+    share = torch.where(positive, s / (s + base), 0.5)  # of the input's end in (sc + s̄c̄)/(s + s̄)
+    first, second = halves(c)
+    return (1 - share) * s + share * base, share * first + (1 - share) * second
 
 
 def layer_norm(x: Tensor, rsigma: Tensor, m: Tensor, weight: Tensor | None, made: Made) -> Tensor:
@@ -80,13 +97,13 @@ def layer_norm(x: Tensor, rsigma: Tensor, m: Tensor, weight: Tensor | None, made
 
 
 def rms_norm(c: Tensor, scale: Tensor, m: Tensor, weight: Tensor | None) -> Tensor:
-    """m_c = u·(s + s̄)/2 − (u·c̃) s²s̄²/(s + s̄) · 2c̃/d, with u = mγ and c̃ = (c + c̄)/2; scale: s and s̄ (2b, …, 1)."""
+    """m_c = u·2ss̄/(s + s̄) − (u·(sc + s̄c̄)) s²s̄²/(s + s̄)² · (c + c̄)/d, with u = mγ; scale: s and s̄ (2b, …, 1)."""
     s, base = halves(scale)
     upper = halves(m)[0]
     u = upper if weight is None else upper * weight
-    centre = middle(c)
-    along = (u * centre).mean(-1, keepdim=True) * (2 * (s * base).square() / (s + base))
-    return for_inputs(u * ((s + base) * 0.5) - along * centre)
+    for_c, for_s = scaled_ends(c, scale)
+    along = (u * for_s).mean(-1, keepdim=True) * (2 * (s * base).square() / (s + base))
+    return for_inputs(u * for_c - along * middle(c))
 
 
 def log_mean(log_p: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from whence.errors import UnknownName
+from whence.errors import InputError, UnknownName
 
 NEEDS = {
     "attention": "attention probabilities A^l of every layer",
@@ -26,6 +26,8 @@ NEEDS = {
 
 def check_needs(needs: Iterable[str]) -> frozenset[str]:
     """The needs as a set, or an error naming the one that does not exist."""
+    if isinstance(needs, str) or not isinstance(needs, Iterable):
+        raise InputError(f"needs= takes a set of words, as in needs={{'attention'}}, got {needs!r}.")
     wanted = frozenset(needs)
     for need in sorted(wanted):
         if need not in NEEDS:
