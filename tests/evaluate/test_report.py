@@ -242,3 +242,15 @@ def test_padding_within_a_text_stays_where_it_is_when_words_are_hidden() -> None
             seen[1, list(row.free[:2])] = 0
             wanted_p = ex.model(hidden, attention_mask=seen).logits.softmax(-1)[:, 1]
         np.testing.assert_allclose(found, wanted_p, rtol=1e-9)
+
+
+def test_texts_without_a_label_are_counted_aloud(tiny: whence.Explainer) -> None:
+    data = texts(20)
+    some = [{**row, "label": row["label"] if i < 3 else None} for i, row in enumerate(data)]
+    with pytest.warns(UserWarning, match="17 of 20 texts have no label"):
+        report = whence.evaluate(tiny, some, ["rollout"], ["aopc"], target="label", progress=False)
+    assert report.figures["aopc"]["rollout"].n > 3
+    with pytest.raises(InputError, match="these have no labels"):
+        whence.evaluate(tiny, [row["text"] for row in data], ["rollout"], ["aopc"], target="label")
+    with pytest.raises(InputError, match=r"takes what whence\.load\(\) gives"):
+        whence.evaluate("sentiment", data)  # type: ignore[arg-type]

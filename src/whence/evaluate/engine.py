@@ -130,7 +130,7 @@ class Bench:
             raise InputError("jaccard and spearman compare models at one [MASK] a text; some texts have several.")
         classes = [class_of(e.label, labels) if labels else None for e in examples]
         every = plan.needs("every-class")
-        target: Any = "all" if every else self.given(classes) if plan.target == "label" else None
+        target: Any = "all" if every else list(classes) if plan.target == "label" else None
         if plan.candidates:
             found = explain(self.explainer, inputs, plan.candidates, target, batch_tokens=plan.batch_tokens)
         else:
@@ -164,11 +164,6 @@ class Bench:
         labels = self.explainer.labels
         known = [labels.index(e.prediction) if e.prediction in labels else e.target_index for e in explanations]
         return About(explanations, known)
-
-    def given(self, classes: Sequence[int | None]) -> list[int | None]:
-        if all(c is None for c in classes):
-            raise InputError("target='label' explains the class that the data give, but these have no labels.")
-        return list(classes)
 
     def peers(self, other: Explainer, inputs: list[Any], chosen: Sequence[int]) -> dict[str, list[Floats]]:
         """Another model's scores for the same classes, or words at one place."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from whence.errors import InputError, NotSupported
 from whence.evaluate.candidates import Candidate, parse
-from whence.evaluate.data import Example, digest, read
+from whence.evaluate.data import Example, class_of, digest, read
 from whence.evaluate.engine import BASELINE, DRAWS, Bench, Plan, join
 from whence.evaluate.report import Report, report_of
 from whence.evaluate.store import Store
@@ -66,8 +66,12 @@ def evaluate(
     """
     if target not in TARGETS:
         raise InputError(f"target={target!r}: choose 'predicted', or 'label' for the class that the data give.")
+    if not isinstance(explainer, Explainer):
+        raise InputError(f"evaluate() takes what whence.load() gives, then the data; got {type(explainer).__name__}.")
     check_seed(seed)
     examples = read(data, columns=columns, limit=limit, split=split, seed=seed, shuffle=shuffle)
+    if target == "label":
+        check_labelled(explainer, examples)
     for other in models:
         if other.labels != explainer.labels:
             raise InputError(f"models= must have the same labels; {other.name} has {', '.join(other.labels)}.")
@@ -98,6 +102,17 @@ def evaluate(
     if output is not None:
         report.save(output)
     return report
+
+
+def check_labelled(explainer: Explainer, examples: Sequence[Example]) -> None:
+    """The data must give classes to explain; where they give none for some texts, it is said what happens to these."""
+    without = sum(not explainer.labels or class_of(e.label, explainer.labels) is None for e in examples)
+    if without == len(examples):
+        raise InputError("target='label' explains the class that the data give, but these have no labels.")
+    if without:
+        warnings.warn(
+            f"{without} of {len(examples)} texts have no label: of them the predicted class is explained.", stacklevel=3
+        )
 
 
 def run(
