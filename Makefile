@@ -53,7 +53,7 @@ coverage: $(STAMP)
 
 # fuzzing of everything that is read: new random cases by hypothesis, then coverage-guided, SECONDS for each target
 SECONDS ?= 60
-FUZZED := text row data-jsonl data-csv data-tsv data-parquet recipe mask conllu conllu-gz stored-explanation
+FUZZED := text row data-jsonl data-csv data-tsv data-parquet rows-jsonl rows-csv rows-tsv rows-parquet manifest recipe mask conllu conllu-gz stored-explanation
 fuzz: $(STAMP)
 	WHENCE_FUZZ=10 $(BIN)/pytest -n auto tests/fuzz
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target build/atheris atheris

@@ -64,12 +64,63 @@ def test_rows_in_error_have_their_own_exit_status(cli, tmp_path: Path) -> None: 
     assert pq.read_table(tmp_path / "out")["error"].null_count == 2
 
 
+def test_what_reads_an_unfinished_run_says_so(cli, data: Path, tmp_path: Path) -> None:  # noqa: F811
+    out, page = tmp_path / "out", tmp_path / "page.html"
+    cli("corpus", str(data), "--output", str(out), "--method", "gradient", "--shard-rows", "1")
+    commands = [("report", str(out), "--output", str(page)), ("classes", str(out))]
+    for command in commands:
+        assert "is not finished" not in cli(*command)[2]
+    (out / "shard-000001.parquet").unlink()
+    for command in commands:
+        code, _, complained = cli(*command)
+        assert code == 0
+        assert f"whence: the run in {str(out)!r} is not finished: 2 of 3 shards are there" in complained
+
+
+def test_broken_runs_are_sentences(cli, data: Path, tmp_path: Path) -> None:  # noqa: F811
+    out = tmp_path / "out"
+    again = ("corpus", str(data), "--output", str(out), "--method", "gradient")
+    cli(*again)
+    commands = [("report", str(out), "--output", str(tmp_path / "page.html")), ("classes", str(out)), again]
+    shard, manifest = out / "shard-000000.parquet", out / "_manifest.json"
+    whole = shard.read_bytes()
+    shard.write_bytes(b"")
+    for command in commands:
+        code, _, complained = cli(*command)
+        assert (code, "is no shard of a run" in complained) == (2, True)
+    shard.write_bytes(whole)
+    for wrong in ("{}", "[]", "null", '{"settings": null}', '{"settings": {}}'):
+        manifest.write_text(wrong)
+        for command in commands:
+            code, _, complained = cli(*command)
+            assert (code, "is no manifest of a run" in complained) == (2, True)
+
+
+def test_an_empty_input_is_not_the_whole_directory(cli, data: Path, tmp_path: Path, monkeypatch) -> None:  # noqa: F811
+    monkeypatch.chdir(tmp_path)
+    for inputs in ([""], [data.name, ""]):
+        code, _, complained = cli("corpus", *inputs, "--output", "out", "--method", "gradient")
+        assert (code, "an empty name names no data" in complained) == (2, True)
+
+
+def test_kept_values_that_do_not_fit_are_counted(cli, tmp_path: Path) -> None:  # noqa: F811
+    rows = [{"text": "good film", "id": i} for i in range(1000)] + [{"text": "bad film", "id": 2**70}]
+    file = tmp_path / "a.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    code, said, _ = cli("corpus", str(file), "--output", str(tmp_path / "out"), "--method", "random", "--keep", "id")
+    assert (code, "1 kept values of another type left null" in said) == (0, True)
+
+
 def test_pages_of_saved_json(cli, tmp_path: Path) -> None:  # noqa: F811
     _, said, _ = cli("explain", "-", "--format", "json", "--method", "gae", stdin="good film\nbad film\n")
     saved = tmp_path / "saved.json"
     saved.write_text(said, encoding="utf-8")
     code, said, _ = cli("report", str(saved), "--output", str(tmp_path / "page.html"))
     assert (code, said[:14]) == (0, "2 explanations")
+    for unreadable in ("[" * 100_000, "9" * 5000):
+        saved.write_text(unreadable, encoding="utf-8")
+        code, _, complained = cli("report", str(saved))
+        assert (code, "is neither JSON nor JSON lines" in complained) == (2, True)
     saved.write_text('["no explanation"]', encoding="utf-8")
     code, _, complained = cli("report", str(saved))
     assert (code, "no saved explanations" in complained) == (2, True)

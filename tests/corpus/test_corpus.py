@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import resource
+import shutil
 import subprocess
 import sys
 import threading
@@ -31,7 +32,7 @@ import whence.provenance
 from tests import architectures
 from tests.corpus.common import METHODS, checkpoint, made, shards, texts
 from whence import cluster
-from whence.corpus import worker
+from whence.corpus import plan, worker
 from whence.corpus.job import MAX_PADDING
 from whence.corpus.table import COLUMNS
 from whence.data.files import MANIFEST
@@ -191,6 +192,28 @@ def test_other_settings_are_refused_and_shown(
     assert shards(tmp_path) == before
 
 
+def test_a_file_that_was_changed_is_other_data(tiny: whence.Explainer, tmp_path: Path) -> None:
+    """In its middle, to rows of the same length: old and new rows are never mixed."""
+    data, out = tmp_path / "data.jsonl", tmp_path / "out"
+    rows = [json.dumps({"text": "good film", "more": "x" * 10_000}) for _ in range(20)]
+    data.write_text("\n".join(rows), encoding="utf-8")
+    whence.corpus.run(data, out, tiny, "gae", **SMALL)
+    (out / "shard-000001.parquet").unlink()
+    rows[10] = rows[10].replace("good", "poor")
+    data.write_text("\n".join(rows), encoding="utf-8")
+    with pytest.raises(InputError, match=r"(?s)other settings:.*data "):
+        whence.corpus.run(data, out, tiny, "gae", **SMALL)
+
+
+def test_a_run_into_a_directory_of_its_data_goes_on(tiny: whence.Explainer, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"text": texts(20)}), tmp_path / "data.parquet")
+    out = tmp_path / "out"
+    first = whence.corpus.run(tmp_path, out, tiny, "gae", **SMALL)
+    (out / "shard-000001.parquet").unlink()
+    again = whence.corpus.run(tmp_path, out, tiny, "gae", **SMALL)
+    assert (first.made, again.made, again.rows) == (20, 8, 20)
+
+
 def test_other_weights_are_refused(tiny: whence.Explainer, tmp_path: Path) -> None:
     whence.corpus.run(texts(5), tmp_path, tiny, "gae", **SMALL)
     other = architectures.build("bert").float()
@@ -241,6 +264,76 @@ def test_a_poisoned_row_costs_only_itself(tiny: whence.Explainer, tmp_path: Path
     assert sorted(errors) == [3 * i + 1 for i in range(len(POISON))]
     assert "outside the model's vocabulary" in errors[22]
     assert [e.text for e in saved["gae"]] == texts(30)
+
+
+KEPT: list[tuple[list[Any], Any]] = [  # what a column holds, and what is kept of it
+    ([1, 2.5, "z", [1], {"b": 1, "a": None}, None], ["1", "2.5", "z", "[1]", '{"a": null, "b": 1}', None]),
+    ([{"a": 1}, {"a": "x"}], ['{"a": 1}', '{"a": "x"}']),
+    ([2**70, 3], [str(2**70), "3"]),
+    (["a", 5], ["a", "5"]),
+    ([{}, {}], ["{}", "{}"]),
+    (["\ud800", "a"], [None, "a"]),
+]
+
+
+@pytest.mark.parametrize(("given", "kept"), KEPT)
+def test_kept_columns_of_no_one_type_are_text(
+    tiny: whence.Explainer, tmp_path: Path, given: list[Any], kept: list[Any]
+) -> None:
+    rows = [{"text": "good film", "k": value} for value in given]
+    done = whence.corpus.run(rows, tmp_path / "out", tiny, "gae", keep=["k"], **SMALL)
+    assert (done.errors, done.unkept) == (0, kept.count(None) - given.count(None))
+    assert list(whence.corpus.open(tmp_path / "out").column("k")) == kept
+
+
+@pytest.mark.parametrize(("early", "late"), [(None, "7"), (1, None), ({"a": 1}, None), (2**40, None)])
+def test_a_kept_value_that_comes_late(
+    tiny: whence.Explainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, early: Any, late: Any
+) -> None:
+    """After the rows that the column's type is told from: as text in a column of text, else null, and the row says why. It
+    keeps its scores."""
+    monkeypatch.setattr(plan, "LOOK", 4)
+    odd = {None: 7, 1: "seven", 2**40: 2**70}.get(early if not isinstance(early, dict) else 0, {"a": "x"})
+    rows = [{"text": "good film", "k": early} for _ in range(4)] + [{"text": "bad film", "k": odd}]
+    for _ in range(2):  # what is there is counted as it was
+        done = whence.corpus.run(rows, tmp_path, tiny, "gae", keep=["k"], **SMALL)
+        assert (done.errors, done.unkept) == (0, int(late is None))
+    saved = whence.corpus.open(tmp_path)
+    assert list(saved.column("k")) == [early] * 4 + [late]
+    assert saved["gae"][4].options == saved["gae"][0].options
+    facts = pq.read_table(tmp_path)["facts"].to_pylist()
+    assert facts[:4] == [None] * 4
+    if late is None:
+        assert "as in the first rows" in json.loads(facts[4])["--keep"]["k"]
+
+
+def test_lines_that_cannot_be_read_cost_only_themselves(tiny: whence.Explainer, tmp_path: Path) -> None:
+    data = tmp_path / "data.jsonl"
+    lines = ['{"text": "good film", "id": ' + "9" * 5000 + "}", '{"text": "good film"}', "[" * 100_000 + "]" * 100_000]
+    data.write_text("\n".join(lines), encoding="utf-8")
+    done = whence.corpus.run(data, tmp_path / "out", tiny, "gae", **SMALL)
+    assert (done.rows, done.errors) == (3, 2)
+    errors = dict(whence.corpus.open(tmp_path / "out").errors())
+    assert sorted(errors) == [0, 2]
+    assert "record 1 is not JSON" in errors[0]
+
+
+@pytest.mark.parametrize("rest", [0, 300])
+def test_a_shard_that_was_cut_off_is_a_sentence(done: Path, tmp_path: Path, rest: int) -> None:
+    shutil.copytree(done, tmp_path / "out")
+    file = tmp_path / "out" / "shard-000001.parquet"
+    file.write_bytes(file.read_bytes()[:rest])
+    saved = whence.corpus.open(tmp_path / "out")
+    reads: list[Callable[[], Any]] = [
+        lambda: len(saved),
+        lambda: list(saved),
+        lambda: saved["gae"][8],
+        lambda: list(saved.errors()),
+        lambda: list(saved.column("stars")),
+    ]
+    for read in reads:
+        with pytest.raises(InputError, match=r"shard-000001.parquet' is no shard of a run .*: delete it"):
+            read()
 
 
 def test_a_row_that_fails_in_its_batch(tiny: whence.Explainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

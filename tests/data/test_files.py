@@ -13,9 +13,15 @@ import pytest
 
 from whence.data import Files, expand, source_of, stream
 from whence.data import files as module
+from whence.data.files import MANIFEST
 from whence.errors import InputError
 
 ROWS = [{"text": f"row {i}" + ('\nwith, a "line"' if i % 7 == 0 else ""), "n": str(i)} for i in range(100)]
+
+
+def in_lines(rows: list[dict[str, str]]) -> list[dict[str, str]]:
+    """A .tsv has a row per line."""
+    return [{**row, "text": row["text"].replace("\n", " ")} for row in rows]
 
 
 def write(folder: Path) -> list[Path]:
@@ -28,7 +34,7 @@ def write(folder: Path) -> list[Path]:
             with (folder / f"{part}{suffix}").open("w", newline="", encoding="utf-8-sig") as file:
                 table = csv.DictWriter(file, ["text", "n"], delimiter=delimiter)
                 table.writeheader()
-                table.writerows(rows)
+                table.writerows(in_lines(rows) if suffix == ".tsv" else rows)
         found += [folder / f"{part}.parquet"]
     return found
 
@@ -38,6 +44,7 @@ def test_any_stretch_of_rows(tmp_path: Path, kind: str, monkeypatch: pytest.Monk
     monkeypatch.setattr(module, "STEP", 8)
     write(tmp_path)
     source = source_of(str(tmp_path / f"*.{kind}"))
+    rows = in_lines(ROWS) if kind == "tsv" else ROWS
     assert isinstance(source, Files)
     assert len(source) == 100
     for start, stop in (
@@ -52,8 +59,8 @@ def test_any_stretch_of_rows(tmp_path: Path, kind: str, monkeypatch: pytest.Monk
         (24, 40),
         (64, 100),
     ):
-        assert source.read(start, stop) == ROWS[start:stop]
-    assert list(stream(expand(str(tmp_path / f"*.{kind}")) or [])) == ROWS
+        assert source.read(start, stop) == rows[start:stop]
+    assert list(stream(expand(str(tmp_path / f"*.{kind}")) or [])) == rows
 
 
 def test_only_the_columns_that_are_wanted(tmp_path: Path) -> None:
@@ -85,7 +92,7 @@ def test_a_record_that_cannot_be_read_stands_in_its_place(tmp_path: Path) -> Non
     assert "record 2 is not JSON" in str(found[1])
     assert found[2]["text"] == "\udcff"
     assert found[3] == "plain"
-    (tmp_path / "short.csv").write_text("text,n\na\nb,2,3\n")
+    (tmp_path / "short.csv").write_text("text,n\na\nb,2,\n")
     assert source_of(tmp_path / "short.csv").read(0, 2) == [{"text": "a", "n": None}, {"text": "b", "n": "2"}]
     (tmp_path / "bad.parquet").write_bytes(b"nothing")
     with pytest.raises(InputError, match="cannot be read as Parquet"):
@@ -100,6 +107,124 @@ def test_other_data_have_another_identity(tmp_path: Path) -> None:
     assert identity({"text": "a"}) == identity({"text": "a"})
     assert identity({"text": "a"}) != identity({"text": "b"})
     assert source_of(["a", "b"]).identity() != source_of(["a", "c"]).identity()
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "tsv", "parquet"])
+def test_a_change_anywhere_is_other_data(tmp_path: Path, kind: str) -> None:
+    """Also far from both ends of a file, and where its length stays."""
+    file = tmp_path / f"a.{kind}"
+    rows = [{"text": f"{i:04d} {'x' * 400}"} for i in range(1000)]
+    if kind == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), file, compression="none", use_dictionary=False)
+    else:
+        file.write_text("\n".join(map(json.dumps, rows) if kind == "jsonl" else ["text", *(r["text"] for r in rows)]))
+    before = source_of(file).identity()
+    content = file.read_bytes()
+    middle = content.index(b"xx", len(content) // 2)
+    file.write_bytes(content[:middle] + b"y" + content[middle + 1 :])
+    assert source_of(file).identity() != before
+    file.write_bytes(content)
+    assert source_of(file).identity() == before
+
+
+QUOTES = 'text\tlabel\n"good film\t1\nbad film\t0\nnice "film"\t1\n"so ""so"""\t0\n'
+
+
+def test_a_quote_in_a_tsv_swallows_no_rows(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text(QUOTES)
+    found = source_of(tmp_path / "a.tsv").read(0, 4)
+    assert [r["text"] for r in found] == ['"good film', "bad film", 'nice "film"', 'so "so"']
+    assert [r["label"] for r in found] == list("1010")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        (
+            "a.csv",
+            "text,label\nGood, but long,1\nfine,0\n",
+            "record 1: the header names 2 columns and.* has 3; put a text",
+        ),
+        ("a.csv", "text,label\ngo\rod,1\nfine,0\n", "record 1 cannot be read: new-line character .* into quotes"),
+        ("a.tsv", "text\tlabel\ngood\tfilm\t1\nfine\t0\n", "record 1: the header names 2 .* has 3; in a .tsv"),
+        ("a.tsv", 'text\tlabel\n"good\nfilm"\t1\nfine\t0\n', "record 1: the header names 2 .* has 1; in a .tsv"),
+        ("a.jsonl", '{"id": ' + "9" * 5000 + '}\n{"text": "fine"}\n', "record 1 is not JSON: Exceeds the limit"),
+        ("a.jsonl", "[" * 100_000 + "]" * 100_000 + '\n{"text": "fine"}\n', "record 1 is not JSON: maximum recursion"),
+    ],
+)
+def test_a_bad_line_costs_only_itself(tmp_path: Path, name: str, content: str, says: str) -> None:
+    (tmp_path / name).write_bytes(content.encode())
+    source = source_of(tmp_path / name)
+    first, *others = source.read(0, len(source))
+    with pytest.raises(InputError, match=says):
+        raise first
+    assert others[-1]["text"] == "fine"
+    with pytest.raises(InputError, match=says):
+        list(stream([tmp_path / name]))
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl"])
+def test_any_stretch_of_rows_some_of_them_bad(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "STEP", 4)
+    good, bad, blank = {
+        "csv": ("{}", "a\rb", ""),
+        "tsv": ("{}", "a\tb", ""),
+        "jsonl": ('{{"text": "{}"}}', "{{oops", " \t"),
+    }[kind]
+    body = [line for i in range(30) for line in ((bad if i % 3 == 0 else good).format(i), *([blank] * (i % 2)))]
+    (tmp_path / f"a.{kind}").write_text("\n".join((["text"] if kind != "jsonl" else []) + body) + "\n", newline="")
+    source = source_of(tmp_path / f"a.{kind}")
+    assert len(source) == 30
+    for start in range(30):
+        for i, record in enumerate(source.read(start, 30), start):
+            if i % 3:
+                assert record == {"text": str(i)}
+            else:
+                assert f"record {i + 1}" in str(record)
+
+
+@pytest.mark.parametrize(("name", "header"), [("a.csv", "text,label,text"), ("a.tsv", "text\tlabel\ttext")])
+def test_two_columns_of_one_name_are_refused(tmp_path: Path, name: str, header: str) -> None:
+    (tmp_path / name).write_text(header + "\n")
+    with pytest.raises(InputError, match=rf"{name} has several columns 'text': rename all but one"):
+        source_of(tmp_path / name)
+    two = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["text", "text"])
+    pq.write_table(two, tmp_path / "a.parquet")
+    with pytest.raises(InputError, match="several columns 'text'"):
+        list(stream([tmp_path / "a.parquet"]))
+    (tmp_path / "a.csv").write_text("text,,\ngood,,\n")  # as spreadsheets write empty columns
+    assert source_of(tmp_path / "a.csv").read(0, 1) == [{"text": "good", "": ""}]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv"])
+def test_line_ends_of_carriage_returns_alone_are_a_sentence(tmp_path: Path, suffix: str) -> None:
+    (tmp_path / f"a.{suffix}").write_bytes(b"text\rgood\rbad\r")
+    with pytest.raises(InputError, match="carriage returns alone; save the file with line feeds"):
+        source_of(tmp_path / f"a.{suffix}")
+
+
+def test_a_run_below_the_data_is_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = write(tmp_path)
+    run = tmp_path / "results" / "out"
+    run.mkdir(parents=True)
+    shard = run / "shard-000000.parquet"
+    shard.write_bytes(files[0].read_bytes())
+    everywhere = str(tmp_path / "**" / "*.parquet")
+    assert shard in (expand(tmp_path) or [])
+    assert expand(everywhere) == [*files, shard]
+    (run / MANIFEST).write_text("{}")
+    assert shard not in (expand(tmp_path) or [])
+    assert expand(everywhere) == files
+    assert expand(str(run / "*.parquet")) == expand(run) == [shard]  # what is named is meant
+    monkeypatch.chdir(tmp_path)
+    assert expand("**/*.parquet") == [Path(f.name) for f in files]
+    with pytest.raises(InputError, match=r"holds no file .*does not count"):
+        expand(tmp_path / "results")
+
+
+def test_an_empty_name_is_no_directory() -> None:
+    with pytest.raises(InputError, match="an empty name names no data"):
+        expand("")
 
 
 def test_datasets_objects() -> None:

@@ -18,6 +18,9 @@ import numpy as np
 
 import whence
 from tests import architectures
+from whence.corpus import Saved
+from whence.data import source_of
+from whence.data.files import MANIFEST
 from whence.evaluate.recipe import read_recipe
 from whence.heads.conllu import read_conllu
 from whence.heads.mask import as_mask
@@ -110,8 +113,30 @@ def data_file(suffix: str) -> Callable[[bytes], None]:
     return target(run)
 
 
+def rows_file(suffix: str) -> Callable[[bytes], None]:
+    """The rows of a corpus run: as many as were counted, from wherever they are read."""
+
+    def run(data: bytes) -> None:
+        source = source_of(written(data, suffix))
+        rows = list(map(repr, source.read(0, len(source))))
+        half = len(source) // 2
+        assert len(rows) == len(source)
+        assert list(map(repr, source.read(half, len(source)))) == rows[half:]
+
+    run.__name__ = f"rows_{suffix[1:]}"
+    return target(run)
+
+
 for _suffix in (".jsonl", ".csv", ".tsv", ".parquet"):
     data_file(_suffix)
+    rows_file(_suffix)
+
+
+@target
+def manifest(data: bytes) -> None:
+    file = written(data, ".json")
+    file.replace(file.with_name(MANIFEST))
+    Saved(file.parent)
 
 
 @target

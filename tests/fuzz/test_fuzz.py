@@ -79,6 +79,9 @@ COLUMNS = st.sampled_from(
     ["1", "2", "1-2", "3-1", "1.1", "_", "0", "nsubj", "film", "a", "SpaceAfter=No", "", "x-y", "9"]
 )
 PARSES = st.lists(st.lists(COLUMNS, min_size=9, max_size=10).map("\t".join), max_size=5).map("\n".join).map(str.encode)
+METHODS_OF_A_RUN = st.fixed_dictionaries(
+    {"methods": VALUES | st.lists(st.fixed_dictionaries({"name": METHOD_NAMES, "options": OPTIONS}))}
+)
 NEARLY: dict[str, st.SearchStrategy[bytes]] = {
     "text": st.text(max_size=90).map(lambda s: s.encode("utf-8", "surrogatepass")) | TEXTS.map(str.encode),
     "row": record(
@@ -87,6 +90,10 @@ NEARLY: dict[str, st.SearchStrategy[bytes]] = {
     "data-jsonl": LINES,
     "data-csv": TABLE,
     "data-tsv": TABLE.map(lambda data: data.replace(b",", b"\t")),
+    "rows-jsonl": LINES,
+    "rows-csv": TABLE,
+    "rows-tsv": TABLE.map(lambda data: data.replace(b",", b"\t")),
+    "manifest": record(settings=VALUES | METHODS_OF_A_RUN, shards=VALUES, runs=VALUES),
     "recipe": record(method=METHOD_NAMES, options=OPTIONS, tuned=st.dictionaries(METHOD_NAMES, OPTIONS, max_size=2)),
     "mask": record(format=st.just("whence head mask 1"), heads=GRIDS, syntactic=GRIDS, positional=GRIDS),
     "conllu": PARSES,

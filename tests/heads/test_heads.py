@@ -73,6 +73,51 @@ def test_files_that_are_no_treebank(tmp_path: Path) -> None:
         heads.read_conllu(file)
 
 
+def conllu_row(number: str, form: str, head: str) -> str:
+    return f"{number}\t{form}\t_\t_\t_\t_\t{head}\tdep\t_\t_"
+
+
+def test_blocks_of_comments_alone_are_no_sentences(tmp_path: Path) -> None:
+    file = tmp_path / "x.conllu"
+    file.write_text("# text = hi\n# x\n\n# foo\n\n")
+    with pytest.raises(InputError, match="no parsed sentence"):
+        heads.read_conllu(file)
+    file.write_text(f"# newdoc\n\n{conllu_row('1', 'Yes', '0')}\n")
+    assert [s.text for s in heads.read_conllu(file)] == ["Yes"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        (
+            [("1", "a", "2"), ("2", "cat", "9")],
+            r"head of word 2 \('cat'\) must be 0 or a word of its sentence, not '9'",
+        ),
+        ([("1", "cat", "x")], "not 'x'"),
+        ([("1", "cat", "")], "not ''"),
+        (
+            [("1-3", "aucat", "_"), ("1", "au", "0"), ("2", "cat", "1")],
+            "token 1-3 spans word 3, which its sentence lacks",
+        ),
+        ([("x-2", "cat", "0")], "an id must be a number .*not 'x-2'"),
+    ],
+)
+def test_what_is_wrong_in_a_parse_is_named(tmp_path: Path, rows: list[tuple[str, str, str]], says: str) -> None:
+    file = tmp_path / "x.conllu"
+    file.write_text("\n".join(conllu_row(*row) for row in rows) + "\n")
+    with pytest.raises(InputError, match=says):
+        heads.read_conllu(file)
+
+
+def test_the_line_that_is_wrong_is_the_one_shown(tmp_path: Path) -> None:
+    file = tmp_path / "x.conllu"
+    file.write_text(f"1\ta\tdet\n{conllu_row('2', 'cat', '0')}\n")
+    with pytest.raises(InputError, match=r"ten columns: '1\\ta\\tdet'"):
+        heads.read_conllu(file)
+    file.write_text(CONLLU, encoding="utf-8-sig")
+    assert len(heads.read_conllu(file)) == 2
+
+
 # ---- planted heads --------------------------------------------------------------------------------------------------------
 
 POSITIONS = 32
@@ -231,6 +276,24 @@ def test_stanza_words_are_placed_by_characters(monkeypatch: pytest.MonkeyPatch) 
 
 
 # ---- the command ----------------------------------------------------------------------------------------------------------
+
+
+def test_files_that_the_command_cannot_use_are_sentences(tmp_path: Path) -> None:
+    treebank, latin = tmp_path / "t.conllu", tmp_path / "latin.txt"
+    treebank.write_text(CONLLU, encoding="utf-8")
+    latin.write_bytes(b"caf\xe9\n")
+
+    def said(*arguments: object) -> str:
+        result = CliRunner().invoke(app, ["heads", *map(str, arguments)])
+        assert isinstance(result.exception, whence.WhenceError), result.output
+        return str(result.exception)
+
+    assert "x.json' could not be written: No such file" in said(treebank, "--output", tmp_path / "no" / "x.json")
+    assert "could not be written: Is a directory" in said(treebank, "--output", tmp_path)
+    assert "it is not UTF-8 text" in said(latin, "--parser", "stanza")
+    for name in ("h.jpg", "h.eps", "h"):
+        assert "written as .png, .svg or .pdf" in said(treebank, "--figure", tmp_path / name)
+    assert sorted(f.name for f in tmp_path.iterdir()) == ["latin.txt", "t.conllu"]
 
 
 def test_command(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def corpus(
         import whence.corpus
 
         done = whence.corpus.run(
-            data[0] if len(data) == 1 else [Path(d) for d in data],
+            named(data),
             output,
             model,
             method,
@@ -119,11 +119,21 @@ def corpus(
     if profile:
         print(profiled(done), file=sys.stderr)
     cut = f", {done.truncated:,} texts cut to what the model reads" if done.truncated else ""
+    lost = f", {done.unkept:,} kept values of another type left null (column 'facts')" if done.unkept else ""
     wrong = f", {done.errors:,} in error (column 'error')" if done.errors else ""
     new = f"{done.made:,} now in {duration(done.seconds)}" if done.made else "nothing was missing"
-    print(f"{done.rows:,} rows in {done.shards:,} shards in {output} ({new}){cut}{wrong}")
+    print(f"{done.rows:,} rows in {done.shards:,} shards in {output} ({new}){cut}{lost}{wrong}")
     if done.errors:
         raise typer.Exit(ROWS_IN_ERROR)
+
+
+def named(data: list[str]) -> str | list[Path]:
+    """One input as it was given, which may be a dataset's name; several as files, patterns and directories."""
+    from whence.data.files import NO_NAME
+
+    if "" in data:  # as a Path it would be the directory one stands in
+        raise InputError(NO_NAME)
+    return data[0] if len(data) == 1 else [Path(d) for d in data]
 
 
 def profiled(done: Any) -> str:

@@ -12,8 +12,10 @@ import typer
 
 import whence
 from whence.cli.main import FORMATS, app, print_table
-from whence.errors import InputError, UnknownName, WhenceError
+from whence.cli.saved import read as text_of
+from whence.errors import InputError, UnknownName
 from whence.limits import XI_POSITIONAL, XI_SYNTACTIC
+from whence.render.canvas import write
 from whence.render.heads import mask_figure
 from whence.table import Table
 
@@ -82,10 +84,7 @@ def read(files: Sequence[Path], parser: str | None, language: str) -> list[Sente
         return [s for file in files for s in head_masks.read_conllu(file)]
     if parser not in PARSERS:
         raise UnknownName("parser", parser, PARSERS)
-    try:
-        lines = [line for file in files for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except OSError as error:
-        raise InputError(f"{error.filename!r} cannot be read: {error.strerror}.") from error
+    lines = [line for file in files for line in text_of(file).splitlines() if line.strip()]
     return head_masks.parse_texts(lines, parser, language)
 
 
@@ -102,10 +101,7 @@ def draw(mask: HeadMask, statistics: HeadStatistics | None, xi: tuple[float, flo
         at = (row["layer"] - 1, row["head"] - 1)
         cell[at] = f"{cell[at]} {row['function']}" if at in cell else row["function"]
     picture = mask_figure(panels, labels, f"{model}: {mask.source if not statistics else 'heads with a function'}")
-    try:
-        picture.savefig(file, dpi=150)
-    except (OSError, ValueError) as error:
-        raise WhenceError(f"the figure could not be written to {str(file)!r}: {error}.") from error
+    write(picture, file)
 
 
 def report(mask: HeadMask, rows: list[dict[str, Any]], statistics: HeadStatistics, format: str) -> None:

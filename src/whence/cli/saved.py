@@ -14,8 +14,10 @@ from whence.explanation import Explanation
 def saved_run(directory: str | Path, method: str | None) -> Sequence[Explanation]:
     """What a corpus run holds of one method (None: its first), read as it is asked for."""
     from whence.corpus import open as open_run
+    from whence.data.runs import warn_unfinished
 
     saved = open_run(directory)
+    warn_unfinished(directory)
     return saved[method or saved.methods[0]]
 
 
@@ -36,10 +38,10 @@ def as_rows(text: str, file: str) -> list[Any]:
         try:
             whole = json.loads(text)
             return whole if isinstance(whole, list) else [whole]
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):  # numbers of thousands of digits are a plain ValueError
             try:
                 return [json.loads(line) for line in text.splitlines() if line.strip()]
-            except json.JSONDecodeError as error:
+            except (ValueError, RecursionError) as error:
                 if file.endswith((".json", ".jsonl")):
                     raise InputError(f"{file!r} is neither JSON nor JSON lines: {error}.") from error
     return [line for line in text.splitlines() if line.strip()]

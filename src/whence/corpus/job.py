@@ -85,6 +85,7 @@ class Finished:
     truncated: int
     tokens: int
     profile: Profile = field(default_factory=Profile)
+    unkept: int = 0  # kept values that do not fit their column
 
 
 def settings_digest(settings: Mapping[str, Any]) -> str:

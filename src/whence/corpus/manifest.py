@@ -12,7 +12,7 @@ from typing import Any
 
 from whence.corpus.job import Finished, Job
 from whence.data.files import MANIFEST
-from whence.data.runs import manifest_of
+from whence.data.runs import about_shard, manifest_of, reading
 from whence.errors import InputError, WhenceError
 from whence.provenance import refuse_others, write_whole
 
@@ -50,16 +50,13 @@ def finished(job: Job, shard: int) -> Finished | None:
     path = job.file(shard)
     if not path.exists():
         return None
-    try:
-        import pyarrow.parquet as pq
-
-        about = json.loads(pq.read_schema(path).metadata[b"whence"])
-        right = about["settings"] == job.digest and about["shard"] == shard
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{str(path)!r} is no shard of a run ({error}): delete it, and it is made again.") from error
-    if not right:
-        raise InputError(f"{str(path)!r} was made with other settings: delete it, and it is made again.")
-    return Finished(shard, about["rows"], about["errors"], about["truncated"], about["tokens"])
+    about = about_shard(path)
+    with reading(path):
+        if about["settings"] != job.digest or about["shard"] != shard:
+            raise InputError(f"{str(path)!r} was made with other settings: delete it, and it is made again.")
+        return Finished(
+            shard, about["rows"], about["errors"], about["truncated"], about["tokens"], unkept=about.get("unkept", 0)
+        )
 
 
 @contextmanager

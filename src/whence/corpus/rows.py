@@ -54,6 +54,7 @@ class Row:
     encoded: Encoded | None = None
     found: list[Scored] = field(default_factory=list)
     error: str | None = None
+    unkept: dict[str, str] = field(default_factory=dict)  # kept column → why it is null here
 
 
 def prepare(explainer: Explainer, job: Job, records: Sequence[Any], first: int) -> list[Row]:

@@ -37,12 +37,13 @@ ENGINES = ("local", "ray")
 
 @dataclass
 class Summary:
-    """How a run went; rows, errors and tokens are of the whole dataset, earlier runs included."""
+    """How a run went; rows, errors and other counts are of the whole dataset, earlier runs included."""
 
     directory: Path
     rows: int = 0
     errors: int = 0
     truncated: int = 0
+    unkept: int = 0  # values of kept columns that are null, because they are of another type than the column
     tokens: int = 0
     shards: int = 0
     made: int = 0  # rows explained now
@@ -53,6 +54,7 @@ class Summary:
         self.rows += shard.rows
         self.errors += shard.errors
         self.truncated += shard.truncated
+        self.unkept += shard.unkept
         self.tokens += shard.tokens
         self.shards += 1
         self.profile.add(shard.profile)

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from whence.corpus.table import SCORES
-from whence.data.runs import manifest_of, shard_files
+from whence.data.runs import about_shard, manifest_of, reading, shard_files
 from whence.errors import InputError, UnknownName
 from whence.explanation import Explanation
 
@@ -43,7 +43,7 @@ class Saved:
     @cached_property
     def about(self) -> list[dict[str, Any]]:
         """Rows, errors, truncated texts and tokens of every shard."""
-        return [json.loads(pq.read_schema(file).metadata[b"whence"]) for file in self.files]
+        return [about_shard(file) for file in self.files]
 
     def __len__(self) -> int:
         """Rows, those in error included."""
@@ -62,8 +62,9 @@ class Saved:
         """(row, sentence) of every row that could not be explained."""
         for file, about in zip(self.files, self.about, strict=True):
             if about["errors"]:
-                table = pq.read_table(file, columns=["row", "error"])
-                table = table.filter(pc.is_valid(table["error"]))
+                with reading(file):
+                    table = pq.read_table(file, columns=["row", "error"])
+                    table = table.filter(pc.is_valid(table["error"]))
                 yield from zip(table["row"].to_pylist(), table["error"].to_pylist(), strict=True)
 
     def column(self, name: str) -> Iterator[Any]:
@@ -71,8 +72,10 @@ class Saved:
         if name not in self.manifest["settings"]["keep"]:
             raise UnknownName("kept column", name, self.manifest["settings"]["keep"])
         for file in self.files:
-            table = pq.read_table(file, columns=[name, "error"])
-            yield from table.filter(pc.is_null(table["error"]))[name].to_pylist()
+            with reading(file):
+                table = pq.read_table(file, columns=[name, "error"])
+                values = table.filter(pc.is_null(table["error"]))[name].to_pylist()
+            yield from values
 
 
 class Explanations(Sequence[Explanation]):
@@ -87,7 +90,8 @@ class Explanations(Sequence[Explanation]):
         """Where each shard begins, in Explanations."""
         counts = []
         for file, about in zip(self._saved.files, self._saved.about, strict=True):
-            lines = pq.read_metadata(file).num_rows  # a row in error has one line; a row may have one per target
+            with reading(file):
+                lines = pq.read_metadata(file).num_rows  # a row in error has one line; a row may have one per target
             counts.append(lines - int(about["errors"]))
         return list(accumulate(counts, initial=0))
 
@@ -118,11 +122,12 @@ class Explanations(Sequence[Explanation]):
         """A shard's lines, those in error left out."""
         file = self._saved.files[shard]
         unwanted = {"row", "error", *self._saved.manifest["settings"]["keep"], SCORES}
-        names = [n for n in pq.read_schema(file).names if n not in unwanted]
-        # the dots of Parquet's own column names: a method's name may hold hyphens, never dots
-        table = pq.ParquetFile(file).read([*names, "error", f"{SCORES}.{self.method}"])
-        lines: list[dict[str, Any]] = table.filter(pc.is_null(table["error"])).to_pylist()
-        return lines
+        with reading(file):
+            names = [n for n in pq.read_schema(file).names if n not in unwanted]
+            # the dots of Parquet's own column names: a method's name may hold hyphens, never dots
+            table = pq.ParquetFile(file).read([*names, "error", f"{SCORES}.{self.method}"])
+            lines: list[dict[str, Any]] = table.filter(pc.is_null(table["error"])).to_pylist()
+            return lines
 
     def _explanation(self, line: dict[str, Any]) -> Explanation:
         about = self._saved.manifest

@@ -12,6 +12,7 @@ import numpy as np
 from whence.corpus.job import Finished, Job, Profile
 from whence.corpus.rows import Row, Scored, as_json
 from whence.errors import InputError, WhenceError
+from whence.inputs.encode import short
 
 try:
     import pyarrow as pa
@@ -41,6 +42,8 @@ COLUMNS: dict[str, Any] = {
     "facts": pa.string(),
 }
 SCORES = "scores"
+KEPT = "--keep"  # in `facts`, beside the names of methods
+UNFIT = (pa.ArrowException, OverflowError, TypeError, ValueError, RecursionError)  # a value that a type does not hold
 KINDS = {"float16": pa.float16(), "float32": pa.float32(), "float64": pa.float64()}
 
 
@@ -66,13 +69,19 @@ def kept_types(names: Sequence[str], records: Sequence[Any], known: Mapping[str,
     for name in names:
         kind = known.get(name)
         if kind is None:
-            values = [r.get(name) for r in records if isinstance(r, Mapping)]
-            try:
-                kind = pa.array(values).type
-            except (pa.ArrowInvalid, pa.ArrowTypeError):
-                kind = pa.string()
+            kind = kind_of([r.get(name) for r in records if isinstance(r, Mapping)])
         found[name] = pa.string() if pa.types.is_null(kind) else kind
     return found
+
+
+def kind_of(values: Sequence[Any]) -> Any:
+    """The type that holds these values in Arrow and in Parquet; text where they have none in common."""
+    try:
+        kind = pa.array(values).type
+        pq.write_table(pa.table({"": pa.array([], kind)}), pa.BufferOutputStream())  # Parquet knows no empty structs
+    except UNFIT:
+        return pa.string()
+    return kind
 
 
 def finish(job: Job, shard: int, rows: Sequence[Row], profile: Profile) -> tuple[Finished, bytes]:
@@ -86,12 +95,14 @@ def finish(job: Job, shard: int, rows: Sequence[Row], profile: Profile) -> tuple
         sum(row.error is None and row.encoded is not None and row.encoded.truncated for row in rows),
         sum(len(row.encoded) for row in rows if row.encoded is not None and row.error is None),
         profile,
+        sum(len(row.unkept) for row in rows),
     )
     short = {
         "rows": finished.rows,
         "errors": finished.errors,
         "truncated": finished.truncated,
         "tokens": finished.tokens,
+        **({"unkept": finished.unkept} if finished.unkept else {}),
     }
     metadata = {"whence": json.dumps({"settings": job.digest, "shard": shard, **short})}
     out = pa.BufferOutputStream()
@@ -100,18 +111,31 @@ def finish(job: Job, shard: int, rows: Sequence[Row], profile: Profile) -> tuple
 
 
 def fit_kept(job: Job, rows: Sequence[Row]) -> None:
-    """A kept value of another type than the column's is the row's error."""
+    """Kept values as their columns hold them. One of another type is null, and the row says why; it keeps its scores."""
     for row in rows:
         if not isinstance(row.record, Mapping):
             continue
         for name, kind in job.keep.items():
-            value = row.record.get(name)
+            given = row.record.get(name)
             try:
+                value = as_text(given) if pa.types.is_string(kind) else given
                 pa.scalar(value, kind)
-            except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeEncodeError, ValueError):
-                row.record = {**row.record, name: None}
-                shown = str(value).encode("utf-8", "replace").decode()[:40]
-                row.error = row.error or f"column {name!r} holds {shown!r}, which is no {kind} as in the first rows."
+            except UNFIT:
+                value = None
+                row.unkept[name] = f"{short(given)} is no {kind} as in the first rows"
+            if value is not given:
+                row.record = {**row.record, name: value}
+
+
+def as_text(value: Any) -> str | None:
+    """A value in a column of text.
+
+    >>> as_text(5), as_text({"a": [1]}), as_text("5")
+    ('5', '{"a": [1]}', '5')
+    """
+    if value is None or isinstance(value, str):
+        return value
+    return as_json(value) if isinstance(value, (dict, list, tuple)) else str(value)
 
 
 def table_of(job: Job, rows: Sequence[Row]) -> Any:
@@ -131,7 +155,7 @@ def table_of(job: Job, rows: Sequence[Row]) -> Any:
         "probability": [None if s is None else s.probability for _, s in lines],
         "truncated": [None if e is None else e.truncated for e in encoded],
         "error": [writable(row.error) for row, _ in lines],
-        "facts": [None if s is None or not s.facts else as_json(s.facts) for _, s in lines],
+        "facts": [facts_of(row, s) for row, s in lines],
     }
     arrays = {name: pa.array(values, COLUMNS[name]) for name, values in columns.items()}
     for name, values in job.keep.items():
@@ -147,6 +171,12 @@ def table_of(job: Job, rows: Sequence[Row]) -> Any:
     schema = schema_of(job)
     arrays[SCORES] = pa.StructArray.from_arrays(per_method, fields=list(schema.field(SCORES).type), mask=missing)
     return pa.Table.from_arrays([arrays[name] for name in schema.names], schema=schema)
+
+
+def facts_of(row: Row, scored: Scored | None) -> str | None:
+    """What there is to say of a row besides its columns: by method, and of kept columns that are null."""
+    facts = {**(scored.facts if scored else {}), **({KEPT: row.unkept} if row.unkept else {})}
+    return as_json(facts) if facts else None
 
 
 def ends(values: Sequence[Sized | None]) -> Any:

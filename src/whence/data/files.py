@@ -1,6 +1,6 @@
 """Parquet, CSV, TSV and JSONL files: streamed from the beginning, or any stretch of rows without reading what is before it.
 
-Text files are read once to count their records and to note where every STEP-th begins; a Parquet file knows its own rows.
+Files are read once for a hash of them; text files also to count their records and to note where every STEP-th begins.
 A record that cannot be read (a line that is not JSON) is an `InputError` in its place: it costs only itself.
 """
 
@@ -9,33 +9,45 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from glob import glob, has_magic
-from itertools import accumulate, islice
+from itertools import accumulate, islice, takewhile
 from pathlib import Path
 from typing import IO, Any
 
-from whence.data.parquet import ParquetRows, parquet_file
+from whence.data.parquet import ParquetRows, check_names, parquet_file
 from whence.errors import InputError
 
 SUFFIXES = (".parquet", ".csv", ".tsv", ".jsonl")
 STEP = 1024  # records between two places that are noted in a text file
-SAMPLE = 1 << 16  # bytes of a file's beginning and end that tell it from another
+QUOTED = re.compile(r'"((?:[^"]|"")*)"')  # a value of a .tsv in quotes, with those inside it doubled
 MANIFEST = "_manifest.json"  # what a directory that `whence corpus` wrote holds beside its shards
+NO_NAME = "an empty name names no data: give a file, a pattern, a directory or the name of a Hugging Face dataset."
 
 
 def expand(given: str | Path) -> list[Path] | None:
     """The files that a path, a pattern or a directory names, in order; None if it names nothing here."""
+    if given == "":
+        raise InputError(NO_NAME)
     path = Path(given)
     if path.is_dir():
-        found = sorted(f for f in path.rglob("*") if f.suffix.lower() in SUFFIXES and f.is_file() and is_shown(f, path))
+        found = sorted(
+            f
+            for f in path.rglob("*")
+            if f.suffix.lower() in SUFFIXES and f.is_file() and is_shown(f, path) and not is_output(f, path)
+        )
         if not found:
-            raise InputError(f"the directory {str(given)!r} holds no file that ends in {', '.join(SUFFIXES)}.")
+            raise InputError(
+                f"the directory {str(given)!r} holds no file that ends in {', '.join(SUFFIXES)} (what `whence corpus` wrote "
+                "into a directory below it does not count)."
+            )
         return found
     if has_magic(str(given)) and not path.exists():
-        found = [f for f in sorted(Path(name) for name in glob(str(given), recursive=True)) if f.is_file()]
+        root = Path(*takewhile(lambda part: not has_magic(part), path.parts))
+        found = sorted(f for f in map(Path, glob(str(given), recursive=True)) if f.is_file() and not is_output(f, root))
         if not found:
             raise InputError(f"no file fits the pattern {str(given)!r}.")
     elif path.suffix.lower() in SUFFIXES or path.exists() or path.is_absolute() or isinstance(given, Path):
@@ -55,6 +67,12 @@ def is_shown(file: Path, root: Path) -> bool:
     return not any(part.startswith((".", "_")) for part in file.relative_to(root).parts)
 
 
+def is_output(file: Path, root: Path) -> bool:
+    """Does a run's directory below `root` hold it? A run that writes beside its data does not read itself."""
+    below = file.relative_to(root).parents
+    return any((root / folder / MANIFEST).is_file() for folder in below if folder.parts)
+
+
 def stream(files: Iterable[Path]) -> Iterator[Any]:
     """Every record of every file, lazily; a record that cannot be read raises."""
     for path in files:
@@ -69,70 +87,145 @@ def is_parquet(path: Path) -> bool:
     return path.suffix.lower() == ".parquet"
 
 
+def is_jsonl(path: Path) -> bool:
+    return path.suffix.lower() == ".jsonl"
+
+
+def is_tsv(path: Path) -> bool:
+    return path.suffix.lower() == ".tsv"
+
+
 # ---- text files ---------------------------------------------------------------------------------------------------
 
 
 def text_records(path: Path, at: int = 0, number: int = 0) -> Iterator[Any]:
-    """The records of a CSV, TSV or JSONL file from byte `at`, where record `number` begins."""
+    """The records of a CSV, TSV or JSONL file from byte `at`, where record `number` begins; an InputError stands in the place of
+    one that cannot be read."""
     with path.open("rb") as file:
-        if path.suffix.lower() == ".jsonl":
+        if is_jsonl(path):
             file.seek(at)
-            yield from json_lines(file, path.name, number)
+            for i, line in enumerate(lines(filled(file)), number + 1):
+                yield json_record(line, path, i)
         else:
-            names = next(csv_rows(lines(file), path), [])
+            names = header_of(rows_of(lines(file), path), path)
             if at:
                 file.seek(at)
-            for values in csv_rows(lines(file), path):
-                yield {
-                    **dict.fromkeys(names),
-                    **dict(zip(names, values, strict=False)),
-                }  # short rows lack values: None
+            for i, values in enumerate(rows_of(lines(file), path), number + 1):
+                yield table_record(values, names, path, i)
 
 
-def lines(file: IO[bytes]) -> Iterator[str]:
+def filled(raw: Iterable[bytes]) -> Iterator[bytes]:
+    """The lines of a JSONL file that hold a record."""
+    return (line for line in raw if line.strip())
+
+
+def lines(raw: Iterable[bytes]) -> Iterator[str]:
     """Decoded lines. Bytes that are not UTF-8 become lone surrogates, which encoding a text refuses with its position."""
-    while raw := file.readline():
-        yield raw.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
+    return (line.decode("utf-8", "surrogateescape").removeprefix("\ufeff") for line in raw)
 
 
-def csv_rows(text: Iterator[str], path: Path) -> Iterator[list[str]]:
-    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+def json_record(line: str, path: Path, number: int) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits is a plain ValueError
+        reason = getattr(error, "msg", None) or str(error).partition(";")[0]
+        return InputError(f"{path.name}, record {number} is not JSON: {reason}.")
+
+
+def rows_of(text: Iterator[str], path: Path) -> Iterator[list[str] | csv.Error]:
+    """The values of every row of a CSV or TSV file that is not blank, the header's first; an error where a row cannot be read."""
+    return (row for row in (tab_rows(text) if is_tsv(path) else comma_rows(text)) if row)
+
+
+def comma_rows(text: Iterator[str]) -> Iterator[list[str] | csv.Error]:
     csv.field_size_limit(1 << 30)
-    return (row for row in csv.reader(text, delimiter=delimiter) if row)
+    rows = csv.reader(text)
+    while True:
+        try:
+            yield next(rows)
+        except StopIteration:
+            return
+        except csv.Error as error:  # the reader goes on at the next line
+            yield error
 
 
-def json_lines(file: IO[bytes], name: str, number: int) -> Iterator[Any]:
-    for line in lines(file):
-        if line.strip():
-            number += 1
-            try:
-                yield json.loads(line)
-            except json.JSONDecodeError as error:
-                yield InputError(f"{name}, record {number} is not JSON: {error.msg}.")
+def tab_rows(text: Iterator[str]) -> Iterator[list[str]]:
+    """Tabs part values and a line is a row: in the TSV files of this field (GLUE, SST) a quote is a letter like any other."""
+    return ([unquoted(v) for v in row.split("\t")] if (row := line.rstrip("\r\n")) else [] for line in text)
 
 
-def marks_of(path: Path) -> tuple[list[int], int]:
-    """Where every STEP-th record of a text file begins, and how many records there are."""
-    marks, count = [], 0
+def unquoted(value: str) -> str:
+    """A value that is wholly in quotes, as spreadsheets write it, without them; any other as it is.
+
+    >>> unquoted('"a ""fine"" film"'), unquoted('"a fine film')
+    ('a "fine" film', '"a fine film')
+    """
+    found = QUOTED.fullmatch(value)
+    return value if found is None else found[1].replace('""', '"')
+
+
+def header_of(rows: Iterator[list[str] | csv.Error], path: Path) -> list[str]:
+    """The names in a table's first row, each given once."""
+    names = next(rows, [])
+    if isinstance(names, csv.Error) or any("\r" in name for name in names):
+        raise InputError(
+            f"the header of {path.name} cannot be read: lines end in carriage returns alone; save the file with line feeds."
+        )
+    check_names(names, path)
+    return names
+
+
+def table_record(
+    values: list[str] | csv.Error, names: Sequence[str], path: Path, number: int
+) -> dict[str, str | None] | InputError:
+    """A row under the header's names; None where a short row lacks values. What would be cut off, or was torn apart, is refused."""
+    where = f"{path.name}, record {number}"
+    if isinstance(values, csv.Error):
+        reason = str(values).partition(" - ")[0]
+        return InputError(f"{where} cannot be read: {reason}; put a text that holds a carriage return into quotes.")
+    more, less = any(values[len(names) :]), len(values) < len(names)
+    if more or (less and is_tsv(path) and any('"' in v for v in values)):
+        fix = (
+            "in a .tsv tabs and line ends part values also inside quotes: give such texts as .csv or .jsonl"
+            if is_tsv(path)
+            else "put a text that holds a comma into quotes"
+        )
+        return InputError(f"{where}: the header names {len(names)} columns and this record has {len(values)}; {fix}.")
+    return {**dict.fromkeys(names), **dict(zip(names, values, strict=False))}
+
+
+@dataclass
+class Hashed:
+    """The lines of a file, with a hash of what was read of it and how far that reaches."""
+
+    file: IO[bytes]
+    at: int = 0
+    hash: Any = field(default_factory=hashlib.sha256)
+
+    def __iter__(self) -> Iterator[bytes]:
+        for line in self.file:
+            self.hash.update(line)
+            self.at += len(line)
+            yield line
+
+
+def survey(path: Path) -> Part:
+    """A file read once from end to end: how many records it has, where every STEP-th of a text file begins, and its hash."""
     with path.open("rb") as file:
-        if path.suffix.lower() == ".jsonl":
-            at = 0
-            for raw in file:
-                if raw.strip():
-                    if count % STEP == 0:
-                        marks.append(at)
-                    count += 1
-                at += len(raw)
-        else:
-            rows = csv_rows(lines(file), path)
-            next(rows, None)
-            at = file.tell()
-            for _ in rows:
-                if count % STEP == 0:
-                    marks.append(at)
-                count += 1
-                at = file.tell()
-    return marks, count
+        if is_parquet(path):
+            rows = int(parquet_file(path).metadata.num_rows)
+            return Part(path, rows, hashlib.file_digest(file, "sha256").hexdigest())
+        read, marks, count = Hashed(file), [], 0
+        records: Iterator[Any] = filled(read) if is_jsonl(path) else rows_of(lines(read), path)
+        if not is_jsonl(path):
+            header_of(records, path)
+        at = read.at
+        for _ in records:
+            if count % STEP == 0:
+                marks.append(at)
+            count += 1
+            at = read.at
+        return Part(path, count, read.hash.hexdigest(), tuple(marks))
 
 
 # ---- files as one long table --------------------------------------------------------------------------------------
@@ -144,6 +237,7 @@ class Part:
 
     path: Path
     rows: int
+    digest: str  # of all its bytes
     marks: tuple[int, ...] = ()  # byte offsets of records 0, STEP, 2·STEP, … of a text file
 
 
@@ -158,14 +252,7 @@ class Files:
 
     @classmethod
     def of(cls, paths: Sequence[Path]) -> Files:
-        parts = []
-        for path in (p.absolute() for p in paths):  # workers stand elsewhere
-            if is_parquet(path):
-                parts.append(Part(path, int(parquet_file(path).metadata.num_rows)))
-            else:
-                marks, rows = marks_of(path)
-                parts.append(Part(path, rows, tuple(marks)))
-        return cls(tuple(parts))
+        return cls(tuple(survey(path.absolute()) for path in paths))  # workers stand elsewhere
 
     def __post_init__(self) -> None:
         self._starts = tuple(accumulate((p.rows for p in self.parts), initial=0))
@@ -197,13 +284,8 @@ class Files:
         return list(islice(rows, count))
 
     def identity(self) -> str:
-        """Enough of a hash to know the same data again without reading them whole: names, sizes, both ends of each file."""
+        """A hash that knows the same data again: names, rows, and every byte of the files."""
         found = hashlib.sha256()
         for part in self.parts:
-            size = part.path.stat().st_size
-            found.update(f"{part.path.name} {size} {part.rows}\n".encode("utf-8", "surrogateescape"))
-            with part.path.open("rb") as file:
-                found.update(file.read(SAMPLE))
-                file.seek(max(size - SAMPLE, 0))
-                found.update(file.read(SAMPLE))
+            found.update(f"{part.path.name} {part.rows} {part.digest}\n".encode("utf-8", "surrogateescape"))
         return found.hexdigest()[:16]

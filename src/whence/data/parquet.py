@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -22,9 +23,18 @@ def parquet_file(path: Path) -> Any:
             f"{path.name} is a Parquet file: pip install pyarrow, or give the data as CSV or JSONL."
         ) from None
     try:
-        return parquet.ParquetFile(path)
+        file = parquet.ParquetFile(path)
     except (pyarrow.ArrowInvalid, OSError) as error:
         raise InputError(f"{path.name} cannot be read as Parquet: {str(error).splitlines()[0]}") from error
+    check_names(file.schema_arrow.names, path)
+    return file
+
+
+def check_names(names: Sequence[str], path: Path) -> None:
+    """A record has one value per name. Columns without a name, which nobody can ask for, may be several."""
+    twice = next((name for name, count in Counter(names).items() if name and count > 1), None)
+    if twice is not None:
+        raise InputError(f"{path.name} has several columns {twice!r}: rename all but one.")
 
 
 class ParquetRows:

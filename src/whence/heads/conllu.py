@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from whence.errors import InputError, NotSupported, UnknownName
 
 ROOT = -1
 PARSERS = ("stanza", "spacy")
+ID = re.compile(r"[0-9]+([-.][0-9]+)?")
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ def read_conllu(file: str | Path) -> list[Sentence]:
     path = Path(file)
     try:
         data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-        lines = data.decode("utf-8").split("\n")
+        lines = data.decode("utf-8-sig").split("\n")
         sentences = [s for block in blocks(lines) if (s := sentence_of(block)) is not None]
     except OSError as error:
         raise InputError(f"{str(file)!r} cannot be read: {error.strerror or error}.") from error
@@ -65,18 +67,29 @@ def blocks(lines: Iterable[str]) -> Iterator[list[str]]:
 
 
 def sentence_of(block: list[str]) -> Sentence | None:
-    """One block as a sentence; None if a form is not to be found in the text."""
-    rows = [line.split("\t") for line in block if not line.startswith("#")]
-    if any(len(row) != 10 for row in rows):
-        raise ValueError(f"a line has not ten columns: {block[-1][:60]!r}")
+    """One block as a sentence; None if it holds comments alone, or a form that is not to be found in the text."""
+    lines = [line for line in block if not line.startswith("#")]
+    rows = [line.split("\t") for line in lines]
+    for line, row in zip(lines, rows, strict=True):
+        if len(row) != 10:
+            raise ValueError(f"a line has not ten columns: {line[:60]!r}")
+        if not ID.fullmatch(row[0]):
+            raise ValueError(f"an id must be a number (3), a range (3-4) or an empty node (3.1), not {row[0][:20]!r}")
+    if not rows:
+        return None
     text = next((line[len("# text =") :].strip() for line in block if line.startswith("# text =")), None)
     surface = [row for row in rows if "." not in row[0]]
     spans = surface_spans(surface, text if text is not None else joined(surface))
     if spans is None:
         return None
     words = [row for row in surface if "-" not in row[0]]
-    numbers = {row[0]: i for i, row in enumerate(words)}
-    found = (Word(*spans[row[0]], numbers.get(row[6], ROOT), row[7]) for row in words)
+    numbers = {"0": ROOT, **{row[0]: i for i, row in enumerate(words)}}
+    for row in words:
+        if row[6] not in numbers:
+            raise ValueError(
+                f"the head of word {row[0]} ({row[1][:20]!r}) must be 0 or a word of its sentence, not {row[6][:20]!r}"
+            )
+    found = (Word(*spans[row[0]], numbers[row[6]], row[7]) for row in words)
     return Sentence(text if text is not None else joined(surface), tuple(found))
 
 
@@ -121,6 +134,9 @@ def surface_spans(rows: list[list[str]], text: str) -> dict[str, tuple[int, int]
             spans[number] = (start, cursor)
             continue
         parts = numbers_of(number, len(rows))
+        lacking = next((p for p in parts if p not in forms), None)
+        if lacking is not None:
+            raise ValueError(f"the token {number} spans word {lacking}, which its sentence lacks")
         if "".join(forms[p] for p in parts).casefold() != form.casefold():
             spans |= dict.fromkeys(parts, (start, cursor))
             continue

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whence.errors import InputError
+from whence.errors import InputError, WhenceError
 from whence.trace.gates import Grid
 
 FORMAT = "whence head mask 1"
@@ -46,7 +46,10 @@ class HeadMask:
         """Write the mask as JSON, one line per layer, with its provenance."""
         data = {"format": FORMAT, **self.to_dict(), "provenance": self.provenance}
         del data["source"]
-        Path(file).write_text(compact(data) + "\n", encoding="utf-8")
+        try:
+            Path(file).write_text(compact(data) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise WhenceError(f"{str(file)!r} could not be written: {error.strerror or error}.") from error
 
 
 def compact(data: dict[str, Any]) -> str:
