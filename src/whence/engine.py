@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable, Sequence, Sized
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,8 +17,8 @@ from transformers import PreTrainedModel
 
 from whence.errors import ModelError
 from whence.inputs import Batch, Encoded, collate
-from whence.models import Lender, ModelChanged, pad_id
-from whence.tasks import Task
+from whence.models import Lender, ModelChanged, Reads, pad_id, reads_of
+from whence.tasks import SequenceClassification, Task
 from whence.trace import Recording, record
 
 Result = TypeVar("Result")
@@ -29,6 +32,18 @@ class Engine:
     model: PreTrainedModel
     task: Task
     lender: Lender = field(default_factory=Lender, compare=False)
+
+    def __post_init__(self) -> None:
+        """Where a classifier answers is a thing of its model, which its task has never seen."""
+        if isinstance(self.task, SequenceClassification) and self.task.where is None:
+            task = copy.copy(self.task)
+            object.__setattr__(task, "where", partial(where_answered, self.model))
+            object.__setattr__(self, "task", task)
+
+    @property
+    def reads(self) -> Reads:
+        """What the model reads: tried when it is first asked for, so ask before the model is lent and hooked."""
+        return reads_of(self.model)
 
     @property
     def device(self) -> torch.device:
@@ -50,7 +65,12 @@ class Engine:
         numbers: Sequence[int],
         run: Callable[[Sequence[Row], Sequence[int]], list[Result]],
     ) -> list[Result]:
-        """Run rows as one batch; where memory does not suffice, halve it and try again."""
+        """Run rows as one batch; where memory does not suffice, halve it and try again. Rows of a model that reads what they are padded
+        with do not share a batch with rows of another length."""
+        if self.reads.padding:
+            alike = [list(some) for _, some in groupby(numbers, lambda i: len(rows[i]))]
+            if len(alike) > 1:
+                return [result for some in alike for result in self.in_memory(rows, some, run)]
         part = [rows[i] for i in numbers]
         try:
             try:
@@ -69,6 +89,12 @@ class Engine:
             torch.cuda.empty_cache()
         half = len(numbers) // 2
         return self.in_memory(rows, numbers[:half], run) + self.in_memory(rows, numbers[half:], run)
+
+
+def where_answered(model: PreTrainedModel) -> tuple[str | None, bool]:
+    """Where a classifier answers, and whether it tells padding by its id alone."""
+    reads = reads_of(model)
+    return reads.at, reads.by_id
 
 
 def is_out_of_memory(error: BaseException) -> bool:

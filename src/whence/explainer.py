@@ -19,7 +19,7 @@ from whence.generation import Generation, write_on
 from whence.heads.mask import as_mask
 from whence.inputs import Encoded, is_single, pack
 from whence.limits import BATCH_TOKENS
-from whence.models import lock_of, reads_forward, uses_attention_interface
+from whence.models import lock_of, uses_attention_interface
 from whence.models.find_head import Heads
 from whence.parts import without_future
 from whence.passes import ForwardPass, Plan, forward_passes, plan_methods, traced
@@ -27,6 +27,7 @@ from whence.paths import run_paths
 from whence.perturb import run_perturbations
 from whence.progress import track
 from whence.tasks import Ask, Prediction, Task
+from whence.trace.attention import unseen
 
 ATTENTION_BYTES = 1 << 30  # how much attention, gradients included, one batch may hold at a time …
 ATTENTION_SHARE = 1 / 16  # … or on a GPU this share of the memory that is free, if it is more
@@ -73,10 +74,10 @@ class Explainer:
         self.model = model
         self.tokenizer = tokenizer
         self.engine = Engine(model, task)
+        _ = self.engine.reads  # tried once, before anybody listens to the model
         self.task = task.name
         self.name = name or model.name_or_path or type(model).__name__
         self.labels = task.labels
-        self._forward_only = reads_forward(model)
         self.lm_head = Heads(model, self.name, lm_head, load_lm)
         self.embedded_heads: Path | None = None  # the head mask that comes with an embedded model
         self.preferred: tuple[str, dict[str, Any]] | None = None  # a recipe's method and options
@@ -203,8 +204,8 @@ class Explainer:
                 return self.explain(inputs, self.preferred[0], **fixed, **{**self.preferred[1], **options})
             try:
                 return self.explain(inputs, DEFAULT_METHOD, **fixed, **options)
-            except NotSupported:
-                return self.explain(inputs, FALLBACK_METHOD, **fixed, **options)
+            except NotSupported as error:
+                return self._fall_back(error, inputs, **fixed, **options)
         names = [method] if isinstance(method, str) else list(method) if isinstance(method, Sequence) else [method]
         if not names:
             raise InputError("no method given; whence.methods() lists them.")
@@ -221,6 +222,17 @@ class Explainer:
             return per_row[0] if single else per_row
 
         return gather(names[0]) if isinstance(method, str) else {name: gather(name) for name in names}
+
+    def _fall_back(self, reason: NotSupported, inputs: Any, **given: Any) -> Any:
+        """Where the default method does not run; if nothing does that is as cheap, the error names what still may."""
+        try:
+            return self.explain(inputs, FALLBACK_METHOD, **given)
+        except NotSupported as error:
+            why = " ".join(dict.fromkeys((str(reason), str(error))))
+            raise NotSupported(
+                f"neither {DEFAULT_METHOD} nor {FALLBACK_METHOD} runs on {self.name}, so name a method (perturbations, say: occlusion, "
+                f"lime, shapley, kernel-shap): {why}"
+            ) from error
 
     @one_at_a_time
     def generate(
@@ -320,10 +332,11 @@ class Explainer:
         """By one method, for each row one per target."""
         same = {"method": name, "model": self.name, "task": self.task}
         explanations: list[list[Explanation]] = []
+        forward = self.engine.reads.forward
         for row, outcome in zip(rows, found, strict=True):
             answered, own = outcome.answered, []
             for target, chance, part in zip(answered.targets, answered.probabilities, outcome.parts[name], strict=True):
-                seen = without_future(part, target) if self._forward_only else part
+                seen = without_future(part, target) if forward else part
                 own.append(
                     Explanation.of_row(
                         row,
@@ -349,12 +362,17 @@ class Explainer:
         if not any(p.looks_at_attention for p in passes):
             return 0
         wanted = {need for p in passes for need in p.needs if need.startswith(("attention", "blocks"))}
-        config = self.model.config
+        config, own = self.model.config, self.model.config.get_text_config()
+        layers, heads = (
+            getattr(config, name, getattr(own, name, None)) for name in ("num_hidden_layers", "num_attention_heads")
+        )
+        if not isinstance(layers, int) or not isinstance(heads, int):
+            raise NotSupported(unseen(self.model))
         maps = 2 + 2 * any(".grad" in need for need in wanted) + 2 * any(".relevance" in need for need in wanted)
         if not uses_attention_interface(self.model):
-            maps *= config.num_hidden_layers
+            maps *= layers
         itemsize = max(4, self.model.dtype.itemsize)
-        return int((maps * config.num_attention_heads + 2 * config.num_hidden_layers) * itemsize)
+        return (maps * heads + 2 * layers) * itemsize
 
     def max_pairs(self, plan: Plan) -> int | None:
         """How many (query, key) pairs of a batch fit into the attention budget; None if nobody looks at attention."""

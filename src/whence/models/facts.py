@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from torch import nn
@@ -62,10 +64,16 @@ def pad_id(config: PretrainedConfig) -> int | None:
 def stand_in_ids(config: PretrainedConfig, tokenizer: PreTrainedTokenizerBase | None) -> dict[str, int]:
     """Ids that can stand in the place of a word, by name: mask, unk, pad, bos, eos; only those that the model has."""
     found: dict[str, int] = {}
-    for source in (config.get_text_config(), tokenizer):  # what the tokenizer says goes over what the config says
+    own = config.get_text_config()
+    size = getattr(own, "vocab_size", None)  # some configs name ids of a larger vocabulary than they have
+    for source in (own, tokenizer):  # what the tokenizer says goes over what the config says
         for name in ("mask", "unk", "pad", "bos", "eos"):
             value = getattr(source, f"{name}_token_id", None)
-            if isinstance(value, int) and value >= 0:
+            if (
+                isinstance(value, int)
+                and value >= 0
+                and not (source is own and isinstance(size, int) and value >= size)
+            ):
                 found[name] = value
     return found
 
@@ -81,19 +89,30 @@ def type_vocab_size(config: PretrainedConfig) -> int:
 
 
 def is_causal(model: PreTrainedModel) -> bool:
-    """Decoders: the classification head reads the last token. Told from the head, which only decoders call `score`."""
+    """Decoders, told from the head, which decoders alone call `score`. Where a classifier reads its answer is tried (`reads`)."""
     return isinstance(getattr(model, "score", None), nn.Module) or type(model).__name__.endswith(
         ("ForCausalLM", "LMHeadModel")
     )
 
 
-_FORWARD: weakref.WeakKeyDictionary[nn.Module, bool] = weakref.WeakKeyDictionary()
+_CAUSAL: weakref.WeakKeyDictionary[nn.Module, bool] = weakref.WeakKeyDictionary()
 
 
-def reads_forward(model: PreTrainedModel, modules: Sequence[nn.Module] | None = None) -> bool:
-    """Every token sees only itself and what stands before it (GPT-2, LLaMA, …), whatever the head. Told once per model from the
-    attention modules, which say so to their kernels. modules: the model's, where they are at hand."""
-    if model not in _FORWARD:
+def says_causal(model: PreTrainedModel, modules: Sequence[nn.Module] | None = None) -> bool:
+    """Whether attention modules tell their kernels that nobody looks ahead. What a token really sees is tried (`reads.reads_forward`).
+    modules: the model's, where they are at hand."""
+    if model not in _CAUSAL:
         known = modules_of(model) if modules is None else modules
-        _FORWARD[model] = any(getattr(m, "is_causal", False) for m in known)
-    return _FORWARD[model]
+        _CAUSAL[model] = any(getattr(m, "is_causal", False) for m in known)
+    return _CAUSAL[model]
+
+
+@lru_cache
+def may_cache(forward: Callable[..., Any]) -> bool:
+    """Whether a forward can be told not to keep its keys and values."""
+    return "use_cache" in inspect.signature(forward).parameters
+
+
+def with_names(model: PreTrainedModel) -> dict[str, bool]:
+    """What a model is called with beside its inputs, so that its answer has names where its config says that it has none."""
+    return {"return_dict": True} if getattr(model.config, "return_dict", True) is False else {}

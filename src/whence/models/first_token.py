@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from whence.errors import WhenceError
-from whence.models.facts import vocab_size
+from whence.models.facts import vocab_size, with_names
 from whence.models.layers import layers_of
 from whence.models.specs import SPECS, part
 from whence.models.untouched import Lent, untouched
@@ -82,10 +82,10 @@ def survives(model: PreTrainedModel, parts: Parts) -> bool:
     return whole is not None and close(first, whole)
 
 
-def sample_inputs(model: PreTrainedModel) -> dict[str, Tensor]:
+def sample_inputs(model: PreTrainedModel) -> dict[str, Any]:
     """Two rows of four tokens."""
     ids = torch.arange(8, device=model.device).reshape(2, 4) % vocab_size(model)
-    return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids), **with_names(model)}
 
 
 def close(found: Tensor | None, wanted: Tensor) -> bool:

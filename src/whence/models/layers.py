@@ -39,8 +39,9 @@ def layers_of(model: PreTrainedModel, modules: Sequence[nn.Module] | None = None
                 return found
     depth = getattr(model.config, "num_hidden_layers", None)
     for module in known:
-        if isinstance(module, nn.ModuleList) and len(module) == depth:
-            return list(module)
+        lists = [m for m in module._modules.values() if isinstance(m, nn.ModuleList) and len(m) == depth]
+        if lists:  # several side by side hold parts of layers (XLM)
+            return list(lists[0]) if len(lists) == 1 else []
     return []
 
 

@@ -71,6 +71,7 @@ def score_rows(
         raise InputError(f"{count} terms for {len(rows)} rows; give one each.")
     if not len(rows):
         return Values(np.zeros(0), None, np.zeros(0, np.int64), 0)
+    _ = engine.reads  # tried before the model is lent
     requests = Requests.of(rows, terms, repeats)
     found = np.empty((3, len(requests.row)))  # y, log p, prediction
     padding = padding_for(engine, rows)
@@ -113,7 +114,8 @@ def padding_for(engine: Engine, rows: Rows) -> int:
     """The model's own padding id, or one that no row uses where there is none, and where a decoder classifier, which answers at
     the last token that is not padding, would take a replaced token for padding."""
     own = pad_id(engine.model.config)
-    if own is None or (is_causal(engine.model) and bool((rows.ids == own).any())):
+    by_id = is_causal(engine.model) or engine.reads.by_id
+    if own is None or (by_id and bool((rows.ids == own).any())):
         return unused_id(rows)
     return own
 

@@ -60,6 +60,9 @@ class Term:
     readouts: tuple[int, ...]  # the token positions at which these are read
     contrasts: tuple[int, ...] | None = None
     of: str = "logit"  # or "log-probability"
+    # where an answer is read at several tokens at once (a mean): how much of it at each of `readouts`, which are then as many as
+    # these, not as the places; none if it is read at no token. None: whole at each
+    shares: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,8 @@ class Target:
 
     @property
     def last_readout(self) -> int:
-        return max(self.reach, *(r for term in self.terms for r in term.readouts))
+        """−1 if it is read at no token."""
+        return max(self.reach, *(r for term in self.terms for r in term.readouts), -1)
 
     def joint(self) -> Term:
         """All terms as one scalar."""
@@ -83,12 +87,17 @@ class Target:
         if len(self.terms) == 1:
             return first
         contrasts = [c for t in self.terms for c in t.contrasts or ()]
+        shares = None
+        if any(t.shares is not None for t in self.terms):
+            each = [(1.0,) * len(t.readouts) if t.shares is None else t.shares for t in self.terms]
+            shares = tuple(share for own in each for share in own)
         return Term(
             tuple(p for t in self.terms for p in t.places),
             tuple(i for t in self.terms for i in t.indices),
             tuple(r for t in self.terms for r in t.readouts),
             tuple(contrasts) if contrasts else None,
             first.of,
+            shares,
         )
 
 

@@ -1,9 +1,9 @@
-"""Sequence classification, single texts and pairs: y is the target's logit, read at [CLS] or at the last real token."""
+"""Sequence classification, single texts and pairs: y is the target's logit, read at [CLS], at the last real token or at all of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -15,6 +15,8 @@ from whence.inputs import Batch, Encoded, Encoder
 from whence.tasks.base import PREDICTED, Ask, Prediction, Target, Term, keeps, refuse, with_contrast
 from whence.tasks.named import label_index
 
+ALL = -1  # less the number of tokens, in the place of one: their mean
+
 
 @dataclass(frozen=True)
 class SequenceClassification:
@@ -22,10 +24,12 @@ class SequenceClassification:
 
     encoder: Encoder
     labels: tuple[str, ...]
-    causal: bool  # decoders answer at the last real token, encoders at the first
+    causal: bool  # a decoder, as its head's name says: believed where nobody could try where the model answers
     pad_id: int | None = None
     problem_type: str | None = None
     name: str = "sequence-classification"
+    # where the model answers: "first", "last", "every" or "elsewhere" (`models.reads`), and whether padding is told by its id alone
+    where: Callable[[], tuple[str | None, bool]] | None = field(default=None, compare=False, repr=False)
 
     def ask(self, target: Any, contrast: Any, continuation: Any, place: Any) -> Ask:
         refuse(self.name, continuation=continuation, place=place)
@@ -81,10 +85,17 @@ class SequenceClassification:
         against = None if contrast is None else (contrast, self.labels[contrast])
         return label_target(index, self.labels[index], against, self._readout(row))
 
-    def _readout(self, row: Encoded) -> int:
-        """Hugging Face's decoders read the rightmost token that is not padding, and tell padding by its id alone."""
-        if not self.causal:
-            return 0
+    def _readout(self, row: Encoded) -> int | None:
+        """The token at which the model answers; ALL − n for the mean of all n, None where it is none of them."""
+        at, by_id = (None, True) if self.where is None else self.where()
+        at = ("last" if self.causal else "first") if at is None else at
+        if at == "every":
+            return ALL - len(row)
+        if at != "last":
+            return 0 if at == "first" else None
+        if not by_id:
+            return len(row) - 1
+        # Hugging Face's decoders read the rightmost token that is not padding, and tell padding by its id alone
         return next((i for i in reversed(range(len(row))) if row.input_ids[i] != self.pad_id), 0)
 
     def answers(self, rows: Sequence[Encoded], logits: Tensor, log_probabilities: Tensor | None) -> list[Prediction]:
@@ -99,12 +110,19 @@ class SequenceClassification:
 
 
 @lru_cache(4096)  # rows of a batch have few different targets
-def label_target(index: int, label: str, against: tuple[int, str] | None, readout: int) -> Target:
-    """A label, rather than another if that is given, read at one token."""
+def label_target(index: int, label: str, against: tuple[int, str] | None, readout: int | None) -> Target:
+    """A label, rather than another if that is given."""
     contrast, name = against or (None, None)
     return Target(label, index, (label_term(index, contrast, readout),), name)
 
 
 @lru_cache(4096)
-def label_term(index: int, contrast: int | None, readout: int) -> Term:
-    return Term((0,), (index,), (readout,), None if contrast is None else (contrast,))
+def label_term(index: int, contrast: int | None, readout: int | None) -> Term:
+    """readout: a token, ALL − n for the mean of n tokens, or None if it is read at none."""
+    against = None if contrast is None else (contrast,)
+    if readout is None:
+        return Term((0,), (index,), (), against, shares=())
+    if readout < 0:
+        n = ALL - readout
+        return Term((0,), (index,), tuple(range(n)), against, shares=(1 / n,) * n)
+    return Term((0,), (index,), (readout,), against)

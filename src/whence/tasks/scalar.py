@@ -24,8 +24,9 @@ class Scalar:
     place: Tensor  # (b, m)
     index: Tensor  # (b, m) PREDICTED until it is `settled`
     against: Tensor  # (b, m) what is subtracted at each place
-    readout: Tensor  # (b, m) token positions
+    readout: Tensor  # (b, k) token positions: one per place, but where answers are read at several at once
     weight: Tensor  # (b, m) 1, or 0 for padding
+    share: Tensor  # (b, k) how much is read at each position: `weight`, but where answers are read at several at once
     contrastive: Tensor  # (b,) 1 where anything is subtracted
     logarithmic: Tensor  # (b,) 1 where log-probabilities are summed, not logits
     any_contrast: bool  # known without asking the device, as are the next two
@@ -33,6 +34,7 @@ class Scalar:
     any_padding: bool
     any_open: bool = False  # an index is PREDICTED
     all_open: bool = False
+    any_unread: bool = False  # an answer is read at no token
 
     @classmethod
     def stack(cls, terms: Sequence[Term], device: torch.device) -> Scalar:
@@ -43,8 +45,9 @@ class Scalar:
             return same_term(known[0], len(terms), device)
         number = {term: i for i, term in enumerate(known)}
         of_object = {key: number[term] for key, term in distinct.items()}
-        table = tabulated(known).take([of_object[id(term)] for term in terms], axis=1)
-        return cls.of_table(known, to_device(table, device))  # one copy
+        rows = [of_object[id(term)] for term in terms]
+        table = tabulated(known).take(rows, axis=1)
+        return cls.of_table(known, to_device(table, device)).read_at(known, rows)  # one copy
 
     @classmethod
     def of_table(cls, known: Sequence[Term], there: Tensor) -> Scalar:
@@ -57,6 +60,7 @@ class Scalar:
             against=against,
             readout=readout,
             weight=weight,
+            share=weight,
             contrastive=subtracted[:, 0],
             logarithmic=logs[:, 0],
             any_contrast=any(t.contrasts is not None for t in known),
@@ -65,6 +69,19 @@ class Scalar:
             any_open=any(PREDICTED in t.indices for t in known),
             all_open=all(set(t.indices) == {PREDICTED} for t in known) and min(widths) == max(widths),
         )
+
+    def read_at(self, known: Sequence[Term], rows: Sequence[int]) -> Scalar:
+        """With shares of several positions, where a term has them. rows: each row's term among `known`."""
+        if all(term.shares is None for term in known):
+            return self
+        width = max(1, *(len(term.readouts) for term in known))
+        positions, shares = np.zeros((len(known), width), np.int64), np.zeros((len(known), width))
+        for i, term in enumerate(known):
+            positions[i, : len(term.readouts)] = term.readouts
+            shares[i, : len(term.readouts)] = 1.0 if term.shares is None else term.shares
+        device = self.readout.device
+        readout, share = (to_device(table.take(rows, axis=0), device) for table in (positions, shares))
+        return replace(self, readout=readout, share=share, any_unread=any(not term.readouts for term in known))
 
     def settled(self, logits: Tensor) -> Scalar:
         """With the options that the model predicts, by its logits (b, places, options), where terms leave that open; nobody waits."""
@@ -84,11 +101,13 @@ class Scalar:
             against=self.against[rows],
             readout=self.readout[rows],
             weight=self.weight[rows],
+            share=self.share[rows],
             contrastive=self.contrastive[rows],
             logarithmic=self.logarithmic[rows],
             any_contrast=self.any_contrast,
             any_logarithm=self.any_logarithm,
             any_padding=self.any_padding,
+            any_unread=self.any_unread,
         )
 
     def chosen(self, values: Tensor) -> Tensor:
@@ -115,8 +134,22 @@ class Scalar:
 
     def positions(self) -> list[list[int]]:
         """Every row's readouts, padding left out."""
-        pairs = zip(self.readout.tolist(), self.weight.tolist(), strict=True)
-        return [[r for r, w in zip(row, weights, strict=True) if w] for row, weights in pairs]
+        return [[r for r, _ in row] for row in self.shared_positions()]
+
+    def shared_positions(self) -> list[list[tuple[int, float]]]:
+        """Every row's readouts and how much is read at each, padding left out."""
+        self.check_read()
+        pairs = zip(self.readout.tolist(), self.share.tolist(), strict=True)
+        return [[(r, float(w)) for r, w in zip(row, shares, strict=True) if w] for row, shares in pairs]
+
+    def check_read(self) -> None:
+        """Refuse answers that are read at no token, where one is followed."""
+        if self.any_unread:
+            raise NotSupported(
+                "this classifier does not read its answer at one token of its last layer, nor at the mean of them all, and this "
+                "method follows the row of attention where an answer is read; methods that follow none still work where they "
+                "run: attnlrp, attcat, grads, attgrads, gradient-x-input, integrated-gradients, occlusion, shapley."
+            )
 
     def log_probability(self, logits: Tensor, log_probabilities: Tensor | None) -> Tensor | None:
         """log p of what is explained; of a contrast, log p(this rather than that) = log σ(logit − logit). (b,)"""
@@ -149,7 +182,7 @@ def tabulated(terms: Sequence[Term]) -> NDArray[np.int64]:
             padded([t.places for t in terms]),
             padded([t.indices for t in terms]),
             padded([t.contrasts or (0,) * len(t.places) for t in terms]),  # some option that there is
-            padded([t.readouts for t in terms]),
+            padded([t.readouts if t.shares is None else () for t in terms]),  # those with shares: `Scalar.read_at`
             padded([[1] * len(t.places) for t in terms]),
             padded([(t.contrasts is not None,) for t in terms]),
             padded([(t.of == "log-probability",) for t in terms]),
@@ -170,4 +203,4 @@ def one_term(term: Term, device: torch.device) -> Tensor:
 def same_term(term: Term, rows: int, device: torch.device) -> Scalar:
     """Of rows that all have this term: views of its table."""
     with torch.inference_mode(False):
-        return Scalar.of_table([term], one_term(term, device).expand(-1, rows, -1))
+        return Scalar.of_table([term], one_term(term, device).expand(-1, rows, -1)).read_at([term], [0] * rows)

@@ -21,7 +21,8 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from whence.models import reads_forward, uses_attention_interface
+from whence.errors import NotSupported
+from whence.models import says_causal, two_part, uses_attention_interface
 from whence.trace.operations import Run, apply, no_operation_of_its_own, run_in_use
 
 NAME = "whence"
@@ -49,6 +50,11 @@ class Attended:
         """The tensor in the graph whose gradient, or relevance, tells that of the map."""
         assert self.context is not None
         return self.context
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """(b, H, query, key)"""
+        return (*self.query.shape[:3], self.key.shape[2])
 
     @property
     def fused(self) -> bool:
@@ -123,6 +129,10 @@ class Shown:
     """A layer whose model hands out the map itself, in the graph (models that do not go through the interface)."""
 
     handle: Tensor  # A (b, H, query, key)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.handle.shape) if isinstance(self.handle, Tensor) else ()
 
     def probabilities(self) -> Tensor:
         return self.handle.detach()
@@ -217,6 +227,41 @@ def attention(
     return context.transpose(1, 2).contiguous(), None
 
 
+def unseen(model: PreTrainedModel) -> str:
+    """What is said of a model whose attention nobody sees."""
+    return f"{type(model).__name__} lets nobody see its attention; {instead_of_attention(model)}"
+
+
+def instead_of_attention(model: PreTrainedModel) -> str:
+    if two_part(model):
+        return "of models with an encoder and a decoder perturbations work: occlusion, lime, shapley, kernel-shap."
+    return "methods that read none still work: cat, grad-cam, simple, gradient, gradient-x-input."
+
+
+def check_attended(model: PreTrainedModel, layers: Sequence[Attended | Shown], ids: Tensor, *, one_each: bool) -> None:
+    """Methods that read attention take it for one map of all pairs of tokens a layer (`one_each`)."""
+    if not layers:
+        raise NotSupported(unseen(model))
+    if not one_each:
+        return
+    config = model.config
+    depth = getattr(config, "num_hidden_layers", getattr(config.get_text_config(), "num_hidden_layers", None))
+    if isinstance(depth, int) and depth != len(layers):
+        raise NotSupported(
+            f"{type(model).__name__} has {depth} layers and attends {len(layers)} times, so it cannot be told which map is a layer's; "
+            + instead_of_attention(model)
+        )
+    (b, n), odd = ids.shape, [layer.shape for layer in layers if len(layer.shape) != 4]
+    odd += [
+        layer.shape for layer in layers if len(layer.shape) == 4 and (layer.shape[0], *layer.shape[2:]) != (b, n, n)
+    ]
+    if odd:
+        raise NotSupported(
+            f"{type(model).__name__} has attention of shape {odd[0]} for {b} texts of {n} tokens, not a map of all pairs of them; "
+            + instead_of_attention(model)
+        )
+
+
 def detached(layer: Attended) -> Attended:
     return replace(layer, query=layer.query.detach(), key=layer.key.detach(), value=layer.value.detach())
 
@@ -264,7 +309,7 @@ def asked_for_mask(model: PreTrainedModel, device: torch.device, modules: Sequen
     """Whether a model that gets no mask looks at its ids or positions instead, whether there should be one: decoders do. A GPU
     would be waited for, so there a mask is given that hides nothing."""
     ours = model.config._attn_implementation_internal in (NAME, UNASKED)
-    return device.type == "cuda" and ours and reads_forward(model, modules)
+    return device.type == "cuda" and ours and says_causal(model, modules)
 
 
 # Without a mask function of the same name transformers passes no mask at all: padding and causality would vanish.

@@ -2,31 +2,42 @@
 
 from __future__ import annotations
 
-import inspect
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from whence.errors import NotSupported
 from whence.inputs import Batch
 from whence.models import (
     Lender,
     Lent,
     asked_places_only,
     first_token_only,
+    known_reads,
+    may_cache,
     reads_forward,
+    reads_of,
     untouched,
     uses_attention_interface,
+    with_names,
 )
 from whence.models.lm_head import LMHead
 from whence.tasks import Task
-from whence.trace.attention import NAME, Attended, Shown, asked_for_mask, attention_tape, hides_nothing, unasked
+from whence.trace.attention import (
+    NAME,
+    Attended,
+    Shown,
+    asked_for_mask,
+    attention_tape,
+    check_attended,
+    hides_nothing,
+    unasked,
+)
 from whence.trace.blocks import LayerRun, layer_runs, make_blocks
 from whence.trace.checks import check_finite, check_weights, was_checked, weights_stamp
 from whence.trace.graph import follows_gradients, put_rules
@@ -62,6 +73,7 @@ def record(
     shared: attention is looked at more than once, so that maps are worth keeping.
     lender: remembers the model's parts; with one, whoever calls must be ready to run again (`ModelChanged`).
     """
+    reads_of(model)  # tried before the model is lent
     wants_attention = any(need.startswith(("attention", "blocks")) for need in needs)
     # a rule set without a rule for the fused kernel needs the attention written out
     wants_attention |= rules is not None and rule_set(rules).fused_attention is None
@@ -142,6 +154,7 @@ def forward(
     hidden: list[Tensor] = []
     inputs = model_inputs(model, batch, lent.modules)
     fall_back = attention and not through_interface
+    reads_maps = any(need.startswith(("attention", "blocks")) for need in needs)
     if fall_back:
         inputs["output_attentions"] = True
     with ExitStack() as stack:
@@ -152,9 +165,9 @@ def forward(
         backward = rules is not None or any(".grad" in need for need in needs)
         stack.enter_context(torch.set_grad_enabled(backward))
         if backward or points is not None or any(need.startswith("embeddings") for need in needs):
-            stack.enter_context(leaf_embeddings(model, embeddings, points))
+            stack.enter_context(leaf_embeddings(model, embeddings, batch.input_ids, points))
         if any(need.startswith("hidden") for need in needs):
-            stack.enter_context(layer_states(model, lent.modules, hidden))
+            stack.enter_context(layer_states(model, lent.modules, hidden, batch.input_ids))
         runs: list[LayerRun] = []
         if "blocks" in needs:
             stack.enter_context(layer_runs(model, runs))
@@ -174,11 +187,8 @@ def forward(
         return None
     shown = [Shown(a) for a in getattr(output, "attentions", None) or ()] if fall_back else []
     layers: Sequence[Attended | Shown] = shown if fall_back else tape
-    if attention and not layers:
-        raise NotSupported(
-            f"{type(model).__name__} lets nobody see its attention; methods that read none still work: cat, grad-cam, "
-            "simple, gradient, gradient-x-input."
-        )
+    if attention:
+        check_attended(model, layers, batch.input_ids, one_each=reads_maps)
     logits = task.logits(output, batch)  # (b, places, options)
     if not logits.is_cuda:  # a GPU would have to be waited for: there it is asked with the answers (`Recording.check`)
         check_finite(torch.isfinite(logits).all())
@@ -191,7 +201,7 @@ def forward(
         hidden=hidden,
         embeddings=embeddings,
         run=run,
-        forward_only=any(need.startswith("attention.grad") for need in needs) and reads_forward(model, lent.modules),
+        forward_only=any(need.startswith("attention.grad") for need in needs) and reads_forward(model),
         shared=shared,
         meanwhile=Meanwhile(in_python=run is not None),
     )
@@ -213,9 +223,11 @@ def head_where_asked(model: PreTrainedModel, lent: Lent, task: Task, batch: Batc
 
 def model_inputs(model: PreTrainedModel, batch: Batch, modules: Sequence[nn.Module] | None = None) -> dict[str, Any]:
     """What the model is called with. modules: the model's, where they are at hand."""
-    inputs: dict[str, Any] = {"input_ids": batch.input_ids}
+    inputs: dict[str, Any] = {"input_ids": batch.input_ids, **with_names(model)}
     if batch.attention_mask is not None:  # transformers would look into it, and a GPU be waited for
         inputs["attention_mask"] = batch.attention_mask
+    elif wants_mask(model):
+        inputs["attention_mask"] = torch.ones_like(batch.input_ids)
     elif asked_for_mask(model, batch.input_ids.device, modules):
         inputs["attention_mask"] = hides_nothing(batch.input_ids)
     if batch.token_type_ids is not None:
@@ -227,7 +239,7 @@ def model_inputs(model: PreTrainedModel, batch: Batch, modules: Sequence[nn.Modu
     return inputs
 
 
-@lru_cache
-def may_cache(forward: Callable[..., Any]) -> bool:
-    """Whether a forward can be told not to keep its keys and values."""
-    return "use_cache" in inspect.signature(forward).parameters
+def wants_mask(model: PreTrainedModel) -> bool:
+    """Whether it answers differently without a mask that hides nothing (XLM takes every token of the padding's id for padding)."""
+    reads = known_reads(model)
+    return reads is not None and reads.mask

@@ -150,7 +150,8 @@ class Recording:
     def _gradients(self, scalar: Tensor, inputs: list[Tensor], *, last: bool) -> list[Tensor]:
         beside = self.meanwhile.begin_with(scalar)
         light = self.batch.own_ids.size <= KEPT_TOKENS or not (self.layers or self.hidden)
-        return gradients(scalar, inputs, keep=(beside and light) or not last)
+        shown = [layer.handle for layer in self.layers if isinstance(layer, Shown)]
+        return gradients(scalar, inputs, keep=(beside and light) or not last, shown=shown)
 
     def with_relevance(self, trace: Trace, wanted: RelevancePass, needs: frozenset[str], *, last: bool) -> Trace:
         """`trace` with the relevance that `needs` name, from one more backward.
@@ -211,9 +212,16 @@ class Recording:
         return {need: tensors for need, tensors in wanted.items() if need in self.needs}
 
 
-def gradients(scalar: Tensor, inputs: list[Tensor], *, keep: bool) -> list[Tensor]:
-    """∂scalar/∂inputs; rows do not mix, so the sum over the batch gives every row its own gradient."""
+def gradients(scalar: Tensor, inputs: list[Tensor], *, keep: bool, shown: Sequence[Tensor] = ()) -> list[Tensor]:
+    """∂scalar/∂inputs; rows do not mix, so the sum over the batch gives every row its own gradient. shown: maps that a model handed
+    out, which may be copies of what it worked with."""
     found = torch.autograd.grad(scalar, inputs, retain_graph=keep, allow_unused=True)
+    of_maps = [g for g, x in zip(found, inputs, strict=True) if any(x is a for a in shown)]
+    if of_maps and all(g is None for g in of_maps):
+        raise NotSupported(
+            "the attention that this model hands out is a copy of what it works with, so it has no gradient; methods that need none still "
+            "work: raw-attention, rollout, gradient-x-input, occlusion."
+        )
     return [torch.zeros_like(x) if g is None else g for g, x in zip(found, inputs, strict=True)]
 
 

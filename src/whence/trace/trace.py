@@ -139,13 +139,16 @@ class Trace:
 
     @property
     def readout(self) -> Tensor:
-        """(b, m) the position r at which the answer is read; several, or padded with weight 0, for scalars that are sums."""
+        """(b, k) the position r at which the answer is read; several, or padded with share 0, for scalars that are sums, and for
+        answers that are read at the mean of all tokens."""
+        self.scalar.check_read()
         return self.scalar.readout
 
     def at_readout(self, matrix: Tensor) -> Tensor:
-        """Row r of each matrix, summed over the positions where the answer is read in several: (b, n, k) → (b, k)."""
+        """Row r of each matrix, summed over the positions where the answer is read in several, or their mean where it is read
+        at that: (b, n, k) → (b, k)."""
         rows = matrix[torch.arange(len(matrix), device=matrix.device)[:, None], self.readout]  # (b, m, k)
-        return (rows * self.scalar.weight.to(rows.dtype)[:, :, None]).sum(1)
+        return (rows * self.scalar.share.to(rows.dtype)[:, :, None]).sum(1)
 
     def mean_tokens(self, values: Tensor, dim: int) -> Tensor:
         """Mean over a token axis, counting the tokens of each row only."""
