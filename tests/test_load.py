@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import transformers
 
 import whence
 from tests import architectures
@@ -82,3 +84,80 @@ def test_the_embedded_model(sentiment: whence.Explainer) -> None:
         assert e.target == "positive"
         assert np.isfinite(e.scores).all()
         assert e.scores.std() > 0.05 * np.abs(e.scores).max()
+
+
+def test_a_folder_that_only_shares_a_name_is_passed_over(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sentiment").mkdir()
+    (tmp_path / "masked-lm").touch()
+    assert whence.load("sentiment").labels == ("negative", "positive")
+    assert np.isfinite(whence.load("sentiment").explain("good film", "decoded-simple").scores).all()
+    shutil.copytree(directory, tmp_path / "topics")
+    assert whence.load("topics").labels == ("LABEL_0", "LABEL_1", "LABEL_2"), "a model of the user's own goes before"
+
+
+@pytest.mark.parametrize("device", ["tpu", "", "meta", "cuda:99", "mps:7", "hpu", 3.5])
+def test_devices_that_are_not_there(device: str) -> None:
+    with pytest.raises(whence.InputError, match=r"this machine has cpu.*: give one of them, or leave it out\."):
+        whence.load("sentiment", device=device)
+    assert whence.load("sentiment", device="cpu").device.type == "cpu"
+    if device != "meta":
+        with pytest.raises(whence.InputError):
+            whence.load(architectures.model("bert"), architectures.tokenizer(), device=device)
+
+
+@pytest.mark.parametrize(
+    ("task", "served"),
+    [("question-answering", "masked-lm"), ("masked-lm", "causal-lm"), ("sequence-classification", "masked-lm")],
+)
+def test_a_task_that_the_class_cannot_serve(task: str, served: str) -> None:
+    live = (
+        architectures.model("bert", task=served) if served != "causal-lm" else architectures.model("llama", task=served)
+    )
+    with pytest.raises(whence.InputError, match=rf"is made for {served}, not for {task}: leave task= out"):
+        whence.load(live, architectures.tokenizer(), task=task)
+    with pytest.raises(whence.InputError, match="not for question-answering"):
+        whence.load("sentiment", task="qa")
+
+
+def test_a_class_whose_name_does_not_say_is_believed() -> None:
+    class Judge(transformers.BertForSequenceClassification):
+        """Of somebody's own."""
+
+    config = architectures.config("bert")
+    live = Judge(config).eval()
+    with pytest.raises(whence.InputError, match="cannot tell the task"):
+        whence.load(live, architectures.tokenizer())
+    explainer = whence.load(live, architectures.tokenizer(), task="classification")
+    assert len(explainer.explain("good film", "gradient")) == 4
+
+    class XLMWithLMHeadModel(transformers.BertForMaskedLM):
+        """As transformers calls one that fills in masks."""
+
+    assert (
+        whence.load(XLMWithLMHeadModel(config).eval(), architectures.tokenizer(), task="masked-lm").task == "masked-lm"
+    )
+
+
+def test_damaged_files_are_a_sentence(directory: Path, tmp_path: Path) -> None:
+    for name, content, says in (
+        ("model.safetensors", b"\xff" * 64, "the model in"),
+        ("model.safetensors", b"", "the model in"),
+        ("tokenizer.json", b"{}", "the tokenizer in"),
+        ("config.json", b'{"model_type": "bert", "hidden_size": "x"}', "could not be loaded"),
+        ("config.json", b"[]", "could not be loaded|holds no Hugging Face model"),
+    ):
+        broken = tmp_path / "broken"
+        shutil.copytree(directory, broken)
+        (broken / name).write_bytes(content)
+        with pytest.raises(whence.WhenceError, match=says) as error:
+            whence.load(broken, task="sequence-classification")
+        assert "\n" not in str(error.value)
+        shutil.rmtree(broken)
+
+
+def test_no_name_at_all() -> None:
+    with pytest.raises(whence.InputError, match="the model's name is empty"):
+        whence.load("")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Protocol
@@ -152,7 +153,7 @@ class Explanation:
             segments=tuple(data.get("segments") or [None if s else 0 for s in data["special"]]),
             target=data["target"],
             target_index=data["target_index"],
-            probability=data.get("probability"),
+            probability=finite(data.get("probability")),
             method=data["method"],
             options=dict(data.get("options") or {}),
             layers=None if layers is None else np.asarray(layers, dtype=dtype),
@@ -300,6 +301,14 @@ def misfits(e: Explanation) -> list[str]:
         **{k: (getattr(e, k), (str, NoneType)) for k in ("text", "pair", "prediction", "model", "contrast", "task")},
     }
     return wrong + [name for name, (value, kind) in single.items() if not isinstance(value, kind)]
+
+
+def finite(probability: Any) -> Any:
+    """A stored probability as it is, if it is one that can be shown; whether it is a number at all is for `misfits` to say."""
+    # NaN, infinity and whole numbers beyond all floats are alike in this: they are not within what a float can be
+    if isinstance(probability, (int, float)) and not abs(probability) <= sys.float_info.max:
+        raise ValueError("its probability is no finite number")
+    return probability
 
 
 def plain_piece(token: str) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,13 +12,15 @@ import torch
 from numpy.typing import NDArray
 
 from whence.engine import Engine
-from whence.errors import InputError
+from whence.errors import InputError, Truncated
 from whence.explanation import Explanation
 from whence.inputs import Encoded
 from whence.models import untouched
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+SEEDS = 1 << 63  # as many as torch's generators tell apart
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,8 @@ def write_on(engine: Engine, row: Encoded, count: int, sample: bool, seed: int) 
     room = engine.task.encoder.max_length - len(row)
     if room < 1:
         raise InputError(f"the prompt has {len(row)} tokens and leaves the model no room to write: shorten it.")
+    if not isinstance(seed, Integral) or not 0 <= seed < SEEDS:
+        raise InputError(f"seed={seed!r}: give a whole number, 0 or more and less than 2**63.")
     batch = engine.collate([row])
     model: Any = engine.model
     with untouched(engine.model, pad_id=batch.pad_id), torch.no_grad(), torch.random.fork_rng():
@@ -81,4 +87,11 @@ def write_on(engine: Engine, row: Encoded, count: int, sample: bool, seed: int) 
         seen = torch.ones_like(batch.input_ids) if batch.attention_mask is None else batch.attention_mask
         inputs = {"input_ids": batch.input_ids, "attention_mask": seen}
         written = model.generate(**inputs, max_new_tokens=min(count, room), do_sample=sample, pad_token_id=batch.pad_id)
-    return tuple(int(i) for i in written[0, len(row) :])
+    new = tuple(int(i) for i in written[0, len(row) :])
+    if len(new) == room < count:
+        warnings.warn(
+            f"{room} tokens were written, not {count}: the model reads {engine.task.encoder.max_length} at most, the prompt included.",
+            Truncated,
+            stacklevel=2,
+        )
+    return new

@@ -78,20 +78,23 @@ def load(
             raise InputError(
                 "a live model keeps its dtype: convert it yourself (model.to(torch.float64)) before load()."
             )
-        if device is not None and torch.device(device) != model.device:
+        if device is not None and as_device(device) != model.device:
             raise InputError("a live model stays on its device: move it yourself (model.to(device)) before load().")
         return follow(explainer(model, tokenizer, task, type(model).__name__, lm_head=lm_head), recipe, sample)
     if not isinstance(model, (str, Path)):
         raise InputError(f"load() takes a name, a directory, a hub id or a live model, got {type(model).__name__}.")
+    if not str(model):
+        raise InputError(f"the model's name is empty; give one of {', '.join(zoo.names())}, a directory or a hub id.")
     kind = as_dtype(dtype)
-    embedded = str(model) in zoo.names() and not Path(model).exists()
+    place = None if device is None else usable(as_device(device))
+    embedded = zoo.is_embedded(model)
     if embedded:
         live, own = found_in_zoo(str(model), kind)
         lm_head = zoo_head(str(model)) if lm_head is None else lm_head
     else:
         live, own = from_pretrained(str(model), kind, task, trust_remote_code)
-    if device is not None:
-        live.to(torch.device(device))  # type: ignore[arg-type]
+    if place is not None:
+        live.to(place)  # type: ignore[arg-type]
     live.train(False)
     ready = explainer(live, tokenizer or own, task, type(live).__name__, str(model), lm_head)
     if embedded:
@@ -144,6 +147,40 @@ def as_dtype(dtype: str | torch.dtype | None) -> torch.dtype:
     return dtype
 
 
+def as_device(device: str | torch.device) -> torch.device:
+    try:
+        return torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise InputError(
+            f"device={device!r} is no device; this machine has {', '.join(devices())}: give one of them, or leave it out."
+        ) from error
+
+
+def usable(device: torch.device) -> torch.device:
+    """A device that this torch and this machine can put a model on; said before the model is read."""
+    try:
+        if device.type == "meta":
+            raise RuntimeError("it holds no numbers")
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, ImportError) as error:  # a torch without CUDA asserts that it has it
+        reason = first_line(error).split(". ")[0]
+        raise InputError(
+            f"device={str(device)!r} cannot be used here ({reason}); this machine has {', '.join(devices())}: "
+            "give one of them, or leave it out."
+        ) from error
+    return device
+
+
+def devices() -> list[str]:
+    """The names of the devices that models can be put on.
+
+    >>> devices()[0]
+    'cpu'
+    """
+    cards = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+    return ["cpu", *cards, *["mps"] * torch.backends.mps.is_available(), *["xpu"] * torch.xpu.is_available()]
+
+
 def explainer(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase | None,
@@ -155,13 +192,31 @@ def explainer(
     def load_lm(name: str) -> PreTrainedModel:
         return language_model(name, model.dtype, model.device)
 
-    made = make_task(task_of(model.config, class_name, task), model, tokenizer)
+    known = task_of(model.config, class_name, task)
+    served = served_by(class_name)
+    if served and known not in served:
+        raise InputError(
+            f"a {class_name} is made for {' and '.join(served)}, not for {known}: leave task= out, or load a model that was "
+            f"trained for {known}."
+        )
+    made = make_task(known, model, tokenizer)
     return Explainer(model, tokenizer, made, name, lm_head, load_lm)
+
+
+def served_by(class_name: str) -> tuple[str, ...]:
+    """The tasks that a model's class serves as its name says; none where the name does not say, and then the user is believed.
+
+    >>> served_by("BertForQuestionAnswering"), served_by("MyEncoder")
+    (('question-answering',), ())
+    """
+    if class_name.endswith("LMHeadModel"):  # GPT-2's writes on, XLM's and Flaubert's fill in masks
+        return ("causal-lm", "masked-lm")
+    return tuple(name for name, suffix in TASKS.items() if class_name.endswith(suffix))
 
 
 def language_model(name: str, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
     """A checkpoint to take the language-model head from; an error if what it holds is no language model."""
-    if name in zoo.names() and not Path(name).exists():
+    if zoo.is_embedded(name):
         live, _ = found_in_zoo(name, dtype)
     else:
         live, _ = from_pretrained(name, dtype, None, False)
@@ -231,13 +286,17 @@ def _from_pretrained(
         config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=trust_remote_code)
     except (OSError, ValueError) as error:
         raise not_found(name, error) from error
+    except (
+        Exception
+    ) as error:  # what is in a file may be wrong in more ways than its reader has names for: here and below
+        raise unreadable("configuration", name, error) from error
     auto: Any = getattr(transformers, AUTO_CLASSES[task_of(config, None, task)])
     try:
         model: PreTrainedModel = auto.from_pretrained(
             name, config=config, dtype=dtype, use_safetensors=True, trust_remote_code=trust_remote_code
         )
-    except (OSError, ValueError) as error:
-        raise WhenceError(f"the model in {name!r} could not be loaded: {first_line(error)}") from error
+    except Exception as error:
+        raise unreadable("model", name, error) from error
     return model, tokenizer_of(name, trust_remote_code)
 
 
@@ -250,9 +309,14 @@ def tokenizer_of(name: str, trust_remote_code: bool) -> PreTrainedTokenizerBase 
         return None
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(name, trust_remote_code=trust_remote_code)
-    except (OSError, ValueError) as error:
-        raise WhenceError(f"the tokenizer of {name!r} could not be loaded: {first_line(error)}") from error
+    except Exception as error:
+        raise unreadable("tokenizer", name, error) from error
     return tokenizer
+
+
+def unreadable(what: str, name: str, error: Exception) -> WhenceError:
+    kind = "" if isinstance(error, (OSError, ValueError)) else f"{type(error).__name__}: "
+    return WhenceError(f"the {what} in {name!r} could not be loaded: {kind}{first_line(error)}")
 
 
 TOKENIZER_FILES = (

@@ -206,3 +206,102 @@ def test_errors_about_tasks(cli, words: tuple[str, ...], message: str) -> None:
     code, _, err = cli("explain", *words)
     assert code == 2
     assert message in err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("explain", TEXT, "--device", "tpu"), "device='tpu' is no device; this machine has cpu"),
+        (("explain", TEXT, "--device", ""), "device='' is no device"),
+        (("explain", TEXT, "--device", "meta"), "device='meta' cannot be used here"),
+        (("explain", TEXT, "--device", "cuda:99"), "device='cuda:99' cannot be used here"),
+        (("compare", TEXT, "--device", "tpu"), "is no device"),
+        (("check", "gae", "--device", "tpu"), "is no device"),
+        (("explain", TEXT, "--model", ""), "the model's name is empty"),
+        (("explain", "--question", "who", "--context", "Bob", "--model", "sentiment"), "not for question-answering"),
+        (("explain", "good", "--task", "causal-lm", "--model", "sentiment"), "not for causal-lm"),
+        (("explain", TEXT, "--target=--1"), "unknown label '--1'"),
+        (("explain", TEXT, "--target", "9" * 5000), "unknown label '999"),
+        (("explain", TEXT, "--theme", "blue"), "unknown theme 'blue'"),
+        (("compare", TEXT, "--theme", "blue"), "unknown theme 'blue'"),
+        (("classes", "--theme", "blue"), "unknown theme 'blue'"),
+        (("explain", TEXT, "--kind", "nope"), "unknown kind of figure 'nope'"),
+        (("explain", TEXT, "--kind", "bars"), "give --figure"),
+        (("explain", TEXT, "--layers", "--format", "json"), "leave them out of json"),
+        (("explain", TEXT, "--top", "3", "--format", "html"), "leave them out of html"),
+        (("explain", TEXT, "--top", "-1"), "Invalid value for '--top'"),
+        (("evaluate", "x.csv", "--limit", "0"), "see `whence evaluate --help`"),
+        (("explain", TEXT, "--nope"), "No such option: --nope"),
+        (("explian", TEXT), "No such command 'explian'"),
+        (("explain", "a", "b"), "extra argument"),
+        (("explain", TEXT, "--top"), "'--top' requires an argument; see `whence --help`"),
+    ],
+)
+def test_no_word_is_passed_over_and_none_is_a_traceback(cli, words: tuple[str, ...], says: str) -> None:
+    code, out, err = cli(*words)
+    assert (code, out) == (2, "")
+    assert says in err
+    assert err.startswith("whence: ")
+    assert err.endswith(".\n")
+    assert err.count("\n") == 1
+
+
+def test_help_is_no_mistake(cli) -> None:
+    code, out, err = cli("explain", "--help")
+    assert (code, err) == (0, "")
+    assert "--model" in out
+    code, out, err = cli()
+    assert "explain" in out + err
+
+
+def test_what_generates_is_checked_and_told(cli) -> None:
+    asked = ("explain", "--task", "causal-lm", "He opened the", "--generate")
+    for seed in ("x", "-1", "1.5", "9" * 30):
+        code, _, err = cli(*asked, "2", "--sample", "--option", f"seed={seed}")
+        assert code == 2
+        assert "give a whole number, 0 or more" in err
+    prompt = ("Once upon a time", "--generate", "5000")  # the model does not end this one by itself
+    code, out, err = cli(*asked[:3], *prompt, "--method", "random", "--format", "json")
+    assert code == 0
+    written = len(json.loads(out))
+    assert f"{written} tokens were written, not 5000: the model reads" in err
+
+
+def test_export_overwrites_nothing(cli, tmp_path: Path) -> None:
+    kept = tmp_path / "model.safetensors"
+    kept.write_text("mine", encoding="utf-8")
+    code, out, err = cli("models", "--export", "sentiment", str(tmp_path))
+    assert (code, out) == (2, "")
+    assert "is not empty: give a new one" in err
+    assert kept.read_text(encoding="utf-8") == "mine"
+    code, _, err = cli("models", "--export", "sentiment", str(kept))
+    assert (code, "could not be written to" in err) == (2, True)
+
+
+def test_evaluate_takes_a_split_of_datasets_only(cli, tmp_path: Path) -> None:
+    file = tmp_path / "data.csv"
+    file.write_text("text,label\ngood film,1\n", encoding="utf-8")
+    for command in ("evaluate", "tune"):
+        code, _, err = cli(command, str(file), "--split", "test")
+        assert code == 2
+        assert "--split test names a part of a Hugging Face dataset" in err
+
+
+def test_classes_of_what_is_saved_take_no_model(cli, tmp_path: Path) -> None:
+    saved = tmp_path / "run.json"
+    cli("explain", "-", "--format", "json", "--output", str(saved), stdin="good film\nbad film\n")
+    assert cli("classes", str(saved))[0] == 0
+    for words in (("--model", "nope"), ("--model", "sentiment"), ("--option", "variant=paper")):
+        code, out, err = cli("classes", str(saved), *words)
+        assert (code, out) == (2, "")
+        assert "holds explanations already" in err
+
+
+def test_a_saved_probability_that_is_none(cli, tmp_path: Path) -> None:
+    _, out, _ = cli("explain", TEXT, "--format", "json")
+    saved = tmp_path / "run.json"
+    for odd in ("Infinity", "NaN", "1" + "0" * 400):
+        saved.write_text(json.dumps({**json.loads(out), "probability": 0.125}).replace("0.125", odd), encoding="utf-8")
+        code, _, err = cli("report", str(saved), "--output", str(tmp_path / "r.html"))
+        assert code == 2
+        assert "this is not a stored Explanation: its probability is no finite number." in err

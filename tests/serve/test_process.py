@@ -9,11 +9,14 @@ import sys
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import torch
 
+from tests import architectures
 from tests.serve.conftest import TEXT, process
 from whence.cli import main
 from whence.cli.serve import named
@@ -66,6 +69,7 @@ def test_ctrl_c_on_an_idle_server() -> None:
     ("words", "says"),
     [
         (("--host", "0.0.0.0"), "give a --token"),
+        (("--timeout", "nan"), "give seconds, more than 0"),
         (("--model", "sentimnet"), "did you mean 'sentiment'"),
         (("--model", "a=sentiment", "--model", "a=topics"), "two models are called 'a'"),
         (("--host", "203.0.113.1", "--token", "correct horse"), "cannot be listened on"),
@@ -80,6 +84,17 @@ def test_mistakes_are_one_sentence(
     said = capsys.readouterr().err
     assert says in said
     assert said.count("\n") == 1
+
+
+def test_a_model_that_cannot_be_served_is_said_before_anybody_is_invited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    architectures.build("bert", torch.float32).save_pretrained(tmp_path / "mute")
+    capsys.readouterr()
+    monkeypatch.setattr(sys, "argv", ["whence", "serve", "--port", "0", "--model", str(tmp_path / "mute")])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert capsys.readouterr().err == "whence: mute has no tokenizer, and requests are texts: load it with one.\n"
 
 
 def test_names_never_tell_a_path() -> None:

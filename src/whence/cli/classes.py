@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -15,8 +13,9 @@ import whence
 from whence.classes import Background, ClassWords, class_words
 from whence.cli.evaluate import as_columns
 from whence.cli.main import app, as_options
-from whence.cli.pictures import check_format, put
+from whence.cli.pictures import check_format, check_look, put
 from whence.cli.saved import as_rows, models_of, read, saved_rows, saved_run
+from whence.cli.streams import from_stdin, json_line
 from whence.errors import InputError
 from whence.explanation import Explanation
 from whence.render.canvas import write
@@ -26,6 +25,7 @@ from whence.render.curves import Curve, curves_figure
 
 FORMATS = ("text", "json", "html")
 METHOD = "attnlrp"
+MODEL = "sentiment"
 TABLES = (".parquet", ".csv", ".tsv")
 
 
@@ -38,7 +38,9 @@ def classes(
             "`whence corpus`, or what `whence explain --format json` wrote. Without it, the embedded model's own sample texts."
         ),
     ] = None,
-    model: Annotated[str, typer.Option(help="An embedded model's name, a directory, or a hub id.")] = "sentiment",
+    model: Annotated[
+        str | None, typer.Option(help="An embedded model's name, a directory, or a hub id; default: sentiment.")
+    ] = None,
     method: Annotated[
         str | None, typer.Option(help="The method that scores the words; default: attnlrp, or a saved run's first.")
     ] = None,
@@ -65,6 +67,7 @@ def classes(
 ) -> None:
     """List the words a model leans on, per predicted class: summed scores, weighted by how rare a word is."""
     check_format(format, FORMATS)
+    check_look(theme)
     columns = as_columns(column)
     explanations, where = saved_or_explained(file, model, method, as_options(option or []), device, columns)
     found = class_words(explanations, as_background(background, columns), examples=max(examples, 1))
@@ -78,7 +81,7 @@ def classes(
     if overlap is not None:
         write(overlap_figure(found, theme), overlap)
     if format == "json":
-        put(json.dumps(as_data(found, top), ensure_ascii=False, allow_nan=False), output)
+        put(json_line(as_data(found, top)), output)
     elif format == "html":
         put(classes_html(found, explanations, k=top, title=f"Words per class: {where}"), output)
     else:
@@ -87,7 +90,7 @@ def classes(
 
 def saved_or_explained(
     file: str | None,
-    model: str,
+    model: str | None,
     method: str | None,
     options: dict[str, Any],
     device: str | None,
@@ -98,23 +101,32 @@ def saved_or_explained(
     from whence.data.runs import is_run, manifest_of
     from whence.evaluate import data
 
+    chosen = MODEL if model is None else model
     if file is None:
-        rows: list[Any] = zoo.samples(model)
+        rows: list[Any] = zoo.samples(chosen)
         if not rows or "text" not in rows[0]:
-            raise InputError(f"{model!r} has no sample texts of its own; give a file of texts, one per line.")
+            raise InputError(f"{chosen!r} has no sample texts of its own; give a file of texts, one per line.")
         inputs: list[Any] = [row["text"] for row in rows]
     else:
         if is_run(file):
+            check_explains_nothing(file, model, options)
             return saved_run(file, method), str(manifest_of(file)["model"])
         rows = rows_of(file)
         saved = saved_rows(rows)
         if saved is not None:
+            check_explains_nothing(file, model, options)
             return saved, models_of(saved) or file
         if not rows:
             raise InputError(f"{file!r} holds no text; give at least one line.")
         inputs = [e.input for e in data.read(rows, columns=columns)]
-    explained: list[Explanation] = whence.load(model, device=device).explain(inputs, method or METHOD, **options)
-    return explained, model
+    explained: list[Explanation] = whence.load(chosen, device=device).explain(inputs, method or METHOD, **options)
+    return explained, chosen
+
+
+def check_explains_nothing(file: str, model: str | None, options: dict[str, Any]) -> None:
+    """Saved explanations are shown as they are: what would make others is refused."""
+    if model is not None or options:
+        raise InputError(f"{file!r} holds explanations already: leave --model and --option out, or give texts.")
 
 
 def rows_of(file: str) -> list[Any]:
@@ -123,7 +135,7 @@ def rows_of(file: str) -> list[Any]:
 
     if file.lower().endswith(TABLES):
         return list(data.records_of(file, None, None))
-    return as_rows(sys.stdin.read() if file == "-" else read(Path(file)), file)
+    return as_rows(from_stdin() if file == "-" else read(Path(file)), file)
 
 
 def as_background(name: str, columns: dict[str, str]) -> Background | None:

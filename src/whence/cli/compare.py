@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +9,8 @@ import typer
 
 import whence
 from whence.cli.main import app, as_number, as_options
-from whence.cli.pictures import check_format, put
+from whence.cli.pictures import check_format, check_look, put
+from whence.cli.streams import json_line
 from whence.render.canvas import PAGE, write
 from whence.render.highlight import text_figure
 from whence.render.html import compare_html, page
@@ -45,13 +45,14 @@ def compare(
 ) -> None:
     """Compare methods on one text: a row each, on one scale."""
     check_format(format, FORMATS)
+    check_look(theme)
     explainer = whence.load(model, device=device)
     given = text if pair is None else (text, pair)
     found = explainer.explain(given, list(method or METHODS), as_number(target), **as_options(option or []))
     if figure is not None:
         write(text_figure(found, width=PAGE, theme=theme, pieces=pieces, delta=delta), figure)
     if format == "json":
-        put(json.dumps({name: e.to_dict() for name, e in found.items()}, ensure_ascii=False, allow_nan=False), output)
+        put(json_line({name: e.to_dict() for name, e in found.items()}), output)
     elif format == "html":
         put(page("Methods compared", compare_html(found, pieces=pieces, delta=delta)), output)
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Annotated
 
@@ -10,6 +9,7 @@ import typer
 
 from whence.cli.main import FORMATS, app
 from whence.cli.pictures import check_format
+from whence.cli.streams import json_line
 
 
 @app.command("doctor")
@@ -24,7 +24,7 @@ def doctor(
     found = report(paths=paths)
     well = healthy(found)
     if format == "json":
-        print(json.dumps({"healthy": well, **found}, ensure_ascii=False))
+        print(json_line({"healthy": well, **found}))
     else:
         print(as_text(found))
         print("all well" if well else "something is wrong: see above")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +12,7 @@ from rich.table import Table as RichTable
 
 import whence
 from whence.cli.main import app, as_options, print_table
+from whence.cli.streams import json_line
 from whence.errors import InputError, UnknownName
 from whence.limits import BATCH_TOKENS
 
@@ -69,6 +69,7 @@ def evaluate(
     formats = ("text", "json", *FORMATS)
     if format not in formats:
         raise UnknownName("format", format, formats)
+    check_split(data, split)
     report = whence.evaluate(
         whence.load(model, device=device, dtype=dtype),
         data,
@@ -85,7 +86,7 @@ def evaluate(
         batch_tokens=batch_tokens,
     )
     if format == "json":
-        print(json.dumps(report.to_dict(), ensure_ascii=False, allow_nan=False))
+        print(json_line(report.to_dict()))
     elif format != "text":
         print(report.table(format), end="")
     else:
@@ -107,6 +108,15 @@ def show(report: whence.Report) -> None:
         )
     Console().print(table)
     print("* best; ≈ not significantly different from the best (paired permutation test, Holm-corrected, 5%).")
+
+
+def check_split(data: str, split: str | None) -> None:
+    from whence.data import expand, is_run
+
+    if split is not None and (is_run(data) or expand(data) is not None):
+        raise InputError(
+            f"--split {split} names a part of a Hugging Face dataset, and {data!r} is a file: leave it out."
+        )
 
 
 def as_columns(pairs: list[str] | None) -> dict[str, str]:
@@ -145,6 +155,7 @@ def tune(
     """Find the method and options that explain a model best on a sample of your texts; no labels needed."""
     if format not in ("text", "json"):
         raise UnknownName("format", format, ("text", "json"))
+    check_split(data, split)
     from whence.evaluate.tune import tune as run_tune
 
     tuned = run_tune(
@@ -162,7 +173,7 @@ def tune(
     if output is not None:
         tuned.recipe.save(output)
     if format == "json":
-        print(json.dumps(tuned.to_dict(), ensure_ascii=False))
+        print(json_line(tuned.to_dict()))
         return
     print_table(tuned.table(), ("candidate", "texts", "mean rank", *tuned.objective))
     print(tuned.sentence())
@@ -193,4 +204,4 @@ def check(
     options: dict[str, Any] = as_options(option or [])
     explainer = whence.load(model, device=device, dtype=dtype)
     verdict = run_check(explainer, method, data, limit=limit, seed=seed, columns=as_columns(column), **options)
-    print(json.dumps(verdict.to_dict(), ensure_ascii=False) if format == "json" else verdict)
+    print(json_line(verdict.to_dict()) if format == "json" else verdict)

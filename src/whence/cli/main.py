@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import logging
+import re
 import sys
 import warnings
 from pathlib import Path
@@ -14,7 +15,8 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 import whence
-from whence.cli.pictures import SHOWN_AS, as_shown, check_format, draw_one, put
+from whence.cli.pictures import SHOWN_AS, as_shown, check_format, check_look, draw_one, put
+from whence.cli.streams import from_stdin, let_go, ready
 from whence.errors import InputError, UnknownName, WhenceError
 from whence.table import Table
 from whence.version import versions
@@ -27,7 +29,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 INTERRUPTED = 130  # what shells call a command that Ctrl-C ended
+MISTAKEN = 2
+UsageError: type[Exception] = typer.BadParameter.__bases__[0]  # of click, or of the copy of it that newer Typers bring
 FORMATS = ("text", "json")
+INDEX = re.compile(r"-?\d{1,18}")  # longer ones number nothing, and Python refuses those of thousands of digits
 
 
 # the embedded model that serves a task when none is named
@@ -100,16 +105,19 @@ def explain(
     from whence.tasks.base import ALIASES, TASKS
 
     check_format(format, SHOWN_AS)
+    check_look(theme, picture, figure=figure)
+    if format != "text" and (layers or top is not None):
+        raise InputError(f"--layers and --top say how --format text shows words: leave them out of {format}.")
     inputs = read_inputs(text, pair, question, context, answer)
     kind = "qa" if question is not None and task is None else task
     known = ALIASES.get(kind, kind) if kind else "sequence-classification"
     if known not in TASKS:
         raise UnknownName("task", known, (*TASKS, *ALIASES))
-    name = model or TASK_MODELS.get(known)
+    name = TASK_MODELS.get(known) if model is None else model
     if name is None:
         raise InputError(f"no embedded model serves the task {known!r}: name one with --model.")
     explainer = whence.load(
-        name, device=device, dtype=dtype, task=kind if model else None, recipe=recipe, sample=layer_texts
+        name, device=device, dtype=dtype, task=None if model is None else kind, recipe=recipe, sample=layer_texts
     )
     options = as_options(option or [])
     asked: dict[str, Any] = {"target": as_number(target), "contrast": contrast}
@@ -152,7 +160,7 @@ def read_inputs(
         raise InputError("give a text or a --question with its --context, not both.")
     if context is None:
         raise InputError("--question needs the --context it is answered from.")
-    item = {"question": question, "context": sys.stdin.read() if context == "-" else context}
+    item = {"question": question, "context": from_stdin() if context == "-" else context}
     return [item if answer is None else {**item, "answer": answer}]
 
 
@@ -170,7 +178,7 @@ def read_texts(text: str) -> list[str]:
     """The text itself, or with '-' every line of stdin that is not blank."""
     if text != "-":
         return [text]
-    lines = [line.rstrip("\r\n") for line in sys.stdin if line.strip()]
+    lines = [line.rstrip("\r") for line in from_stdin().split("\n") if line.strip()]
     if not lines:
         raise InputError("stdin holds no text; give at least one line.")
     return lines
@@ -178,7 +186,7 @@ def read_texts(text: str) -> list[str]:
 
 def as_number(given: str | None) -> str | int | None:
     """A number on the command line is an index."""
-    return int(given) if given is not None and given.lstrip("-").isdecimal() else given
+    return int(given) if given is not None and INDEX.fullmatch(given) else given
 
 
 def as_options(pairs: list[str]) -> dict[str, Any]:
@@ -259,15 +267,39 @@ def main() -> None:
     logging.basicConfig(format="whence: %(message)s")
     logging.getLogger("whence").setLevel(logging.INFO)  # how far long work is, where there is no terminal for a bar
     warnings.showwarning = lambda message, *_, **__: print(f"whence: {message}", file=sys.stderr)
+    ready()
     try:
-        app()
+        code = run()
+        sys.stdout.flush()  # what is not written yet fails here, where it can be said, and not when Python ends
     except WhenceError as error:
-        print(f"whence: {error}", file=sys.stderr)
-        sys.exit(2)
-    except SystemExit as end:
-        if end.code == INTERRUPTED:  # Typer makes Ctrl-C an exit without a word
-            print("whence: interrupted", file=sys.stderr)
-        raise
+        code = told(str(error))
     except BrokenPipeError:  # the reader (head, less) has seen enough
-        sys.stderr.close()
-        sys.exit(0)
+        let_go()
+        code = 0
+    except OSError as error:  # a disk that is full, a file that vanished
+        let_go()
+        about = f"{error.filename!r}: " if error.filename else ""
+        code = told(f"the command could not go on: {about}{error.strerror or error}.")
+    if code == INTERRUPTED:
+        told("interrupted")
+    sys.exit(code)
+
+
+def run() -> int:
+    """The command's exit status. Typer frames what is wrong with a command's words; here it is a sentence like all others."""
+    try:
+        code = app(standalone_mode=False)
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # which Typer makes an exit with status 1
+            raise end.__context__ from None
+        raise
+    except UsageError as error:
+        context = getattr(error, "ctx", None)
+        said = str(error.format_message()).rstrip(".")  # type: ignore[attr-defined]  # nothing where the help was shown instead
+        return told(f"{said}; see `{context.command_path if context else 'whence'} --help`.") if said else MISTAKEN
+    return code if isinstance(code, int) else 0
+
+
+def told(sentence: str) -> int:
+    print(f"whence: {sentence}", file=sys.stderr)
+    return MISTAKEN

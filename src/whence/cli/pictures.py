@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from whence.cli.streams import json_line
 from whence.errors import InputError, UnknownName, WhenceError
 from whence.explanation import Explanation
 from whence.render.canvas import write
+from whence.render.figures import KINDS
 from whence.render.html import page
 from whence.render.report import report_html
+from whence.render.scale import theme_named
 from whence.render.terminal import explanation_text
 
 SHOWN_AS = ("text", "json", "html", "latex")
@@ -22,7 +24,7 @@ def as_shown(
     """Explanations in the format asked for; several in HTML are a report page."""
     if format == "json":
         dicts = [e.to_dict() for e in found]
-        return json.dumps(dicts[0] if len(dicts) == 1 else dicts, ensure_ascii=False, allow_nan=False)
+        return json_line(dicts[0] if len(dicts) == 1 else dicts)
     if format == "html":
         if len(found) > 1:
             return report_html(found)
@@ -40,13 +42,22 @@ def check_format(format: str, known: Sequence[str]) -> None:
         raise UnknownName("format", format, known)
 
 
+def check_look(theme: str, kind: str | None = None, *, figure: Path | None = None) -> None:
+    """What is said of a figure is checked before the model runs, and also where nothing is drawn."""
+    theme_named(theme)
+    if kind is not None and kind not in KINDS:
+        raise UnknownName("kind of figure", kind, list(KINDS))
+    if kind is not None and figure is None:
+        raise InputError("--kind says what --figure draws: give --figure, a file, too.")
+
+
 def put(text: str, output: Path | None) -> None:
     """Print, or write to a file."""
     if output is None:
         print(text)
         return
     try:
-        output.write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8")
+        output.write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8", errors="replace")
     except OSError as error:
         raise WhenceError(f"{str(output)!r} could not be written: {error.strerror}.") from error
 

@@ -75,13 +75,14 @@ def serve(
         # torch's threads sleep between two operations instead of waiting awake
         with ThreadPoolExecutor(1) as loading:
             models: dict[str, whence.Explainer] = loading.submit(loaded, sources, device, dtype).result()
+        server = server_of(create_app(models, settings, sources))  # what it refuses is said before anybody is invited
         secret = f"#token={settings.token}" if token == "auto" else ""
         print(
             f"whence: serving {', '.join(models)} at {url_of(sock)}/{secret} (Ctrl-C ends it)",
             file=sys.stderr,
             flush=True,
         )
-        server_of(create_app(models, settings, sources)).run(sockets=[sock])
+        server.run(sockets=[sock])
     leave()
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from whence.errors import InputError, WhenceError
+from whence.render.characters import visible
 from whence.render.scale import Theme, css, ink_on, shade, theme_named
 
 if TYPE_CHECKING:
@@ -78,8 +79,8 @@ def plain(text: str) -> str:
     """
     shown = "".join(
         "␣" if c.isspace() and c != " " else "\ufffd" if unicodedata.category(c) == "Cc" else c for c in text
-    )
-    return shown.replace("$", r"\$")
+    )  # matplotlib's font has no pictures of control characters
+    return visible(shown).replace("$", r"\$")
 
 
 def shorten(text: str, width: int = 18) -> str:
@@ -126,7 +127,7 @@ def _characters(file: str) -> frozenset[str]:
 def drawable(text: str) -> str:
     """`plain` text in which characters that no installed font holds are small boxes, instead of a warning a piece."""
     held = frozenset[str]().union(*_fonts(frozenset(c for c in text if not c.isspace())).values())
-    return plain("".join(c if c in held or c.isspace() or unicodedata.category(c) == "Cc" else "▯" for c in text))
+    return plain("".join(c if c in held or c.isspace() or visible(c) != c else "▯" for c in text))
 
 
 def colorbar(figure: Figure, axes: Any, theme: Theme, signed: bool, labels: Mapping[float, str] | None = None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -11,9 +10,10 @@ from rich.padding import Padding
 from rich.style import Style
 from rich.text import Text
 
-from whence.render.html import body_html, legend, page, paint, style_sheet
+from whence.render.characters import visible
+from whence.render.html import body_html, escaped, legend, page, paint, style_sheet
 from whence.render.scale import DARK, LIGHT, TERMINAL, css, is_signed, shade
-from whence.render.terminal import highlighted, label, padded, printed, visible, wants_color
+from whence.render.terminal import highlighted, label, padded, printed, wants_color
 
 if TYPE_CHECKING:
     from whence.classes import ClassWords
@@ -90,12 +90,12 @@ def classes_html(
             texts = "".join(f'<div class="example">{body_html(explanations[i])}</div>' for i in w.examples)
             facts = f"sum {w.total:.4g} × rarity {w.idf:.2f} = {w.score:.4g}"
             rows.append(
-                f'<details><summary title="{html.escape(facts)}"><bdi>{html.escape(w.word)}</bdi>'
+                f'<details><summary title="{escaped(facts)}"><bdi>{escaped(w.word)}</bdi>'
                 f'<span><span class="bar" style="display:block;width:{100 * w.score / words[0].score:.1f}%"></span></span>'
                 f"<small>{plural(w.texts)}</small></summary>{texts}</details>"
             )
         columns.append(
-            f"<section><h2><bdi>{html.escape(name)}</bdi> <small>{plural(found.texts[name])}</small></h2>{''.join(rows)}</section>"
+            f"<section><h2><bdi>{escaped(name)}</bdi> <small>{plural(found.texts[name])}</small></h2>{''.join(rows)}</section>"
         )
     k = min(k, found.shortest())
     shared = (
@@ -105,7 +105,7 @@ def classes_html(
     )
     keys = " ".join(legend(signed) for signed in sorted({is_signed(e) for e in explanations}))
     inner = (
-        f'{style_sheet()}<style>{CLASS_STYLE}</style><h1>{html.escape(title)}</h1><div class="head">{html.escape(about(found))}. {shared} '
+        f'{style_sheet()}<style>{CLASS_STYLE}</style><h1>{escaped(title)}</h1><div class="head">{escaped(about(found))}. {shared} '
         f'Open a word to see the texts it comes from, marked as in all pictures: {keys}</div><div class="columns">{"".join(columns)}</div>'
     )
     return page(title, inner).replace("<body>", '<body class="whence">', 1)

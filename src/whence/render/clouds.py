@@ -10,6 +10,7 @@ import numpy as np
 
 from whence.errors import InputError, WhenceError
 from whence.render.canvas import PAGE, dress, new_figure, titled
+from whence.render.characters import visible
 from whence.render.scale import Theme, css, shade
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def clouds_figure(
     classes: Mapping[str, Mapping[str, float]], *, width: float = PAGE, theme: str = "light", seed: int = 0
 ) -> Figure:
     """classes: {class: {word: weight}}; one cloud each. The same seed gives the same picture."""
-    shown = {name: {w: v for w, v in words.items() if v > 0} for name, words in classes.items()}
+    shown = {name: {visible(w): v for w, v in words.items() if v > 0} for name, words in classes.items()}
     if not shown or not all(shown.values()):
         raise InputError("a word cloud needs at least one word with a positive weight in every class.")
     across = min(2, len(shown))

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from whence.errors import InputError
+from whence.render.characters import visible
 from whence.render.difference import difference
 from whence.render.scale import DARK, LIGHT, RGB, UNDERLINED, css, ink_on, is_signed, shade, theme_named
 from whence.render.spans import Part, Shown, circumstances, label_of, parts, shown
@@ -19,6 +20,15 @@ if TYPE_CHECKING:
     from whence.explanation import Explanation
 
 STEPS = 20  # shades of a scale
+
+
+def escaped(text: str) -> str:
+    """A text as text: no markup, and nothing that turns what follows it around.
+
+    >>> escaped("a < b\\0")
+    'a &lt; b␀'
+    """
+    return html.escape(visible(text))
 
 
 def both(light: RGB, dark: RGB) -> str:
@@ -92,7 +102,7 @@ def legend(signed: bool) -> str:
 def token_html(e: Explanation, look: Shown, text: str, token: int, words: Mapping[int, tuple[str, float]]) -> str:
     """One token on its colour; hovering tells its score and rank, and its word's score where it is a piece of one."""
     if e.special[token]:
-        return f'<bdi class="special">{html.escape(text)}</bdi>'
+        return f'<bdi class="special">{escaped(text)}</bdi>'
     sign = "+" if look.signed else ""
     title = f"{e.scores[token]:{sign}.4g}, rank {look.rank[token]} of {look.own}"
     if token in words:
@@ -100,18 +110,18 @@ def token_html(e: Explanation, look: Shown, text: str, token: int, words: Mappin
         title += f" (the word {word}: {score:{sign}.4g})"
     name = step_class(float(look.strength[token]), look.signed)
     known = f' class="{name}"' if name else ""
-    return f'<mark{known} title="{html.escape(title)}">{html.escape(text)}</mark>'
+    return f'<mark{known} title="{escaped(title)}">{escaped(text)}</mark>'
 
 
 def part_html(e: Explanation, look: Shown, part: Part) -> str:
     words = {i: (w.text, w.score) for w in e.words() if len(w.tokens) > 1 for i in w.tokens}
-    name = f'<div class="part">{html.escape(part.name)}</div>' if part.name else ""
+    name = f'<div class="part">{escaped(part.name)}</div>' if part.name else ""
     inner = "".join(
         token_html(e, look, span.text, span.token, words)
         if span.token is not None
-        else f'<span class="cut" title="not read by the model">{html.escape(span.text)}</span>'
+        else f'<span class="cut" title="not read by the model">{escaped(span.text)}</span>'
         if span.cut
-        else html.escape(span.text)
+        else escaped(span.text)
         for span in part.spans
     )
     return f'{name}<div class="text" dir="auto">{inner}</div>'
@@ -125,9 +135,7 @@ def body_html(e: Explanation, *, pieces: bool = False) -> str:
 
 def head_html(e: Explanation, detail: str) -> str:
     cut = " · text cut to what the model reads" if e.truncated else ""
-    return (
-        f"<b><bdi>{html.escape(label_of(e.target))}</bdi></b>{html.escape(circumstances(e))}{html.escape(detail)}{cut}"
-    )
+    return f"<b><bdi>{escaped(label_of(e.target))}</bdi></b>{escaped(circumstances(e))}{escaped(detail)}{cut}"
 
 
 def box(inner: str, theme: str | None) -> str:
@@ -153,13 +161,12 @@ def compare_html(
     if delta:
         rows |= {f"Δ {first_name} − {n}": difference(first, e) for n, e in explanations.items() if e is not first}
     body = "".join(
-        f'<tr><th scope="row">{html.escape(name)}</th><td>{body_html(e, pieces=pieces)}</td></tr>'
+        f'<tr><th scope="row">{escaped(name)}</th><td>{body_html(e, pieces=pieces)}</td></tr>'
         for name, e in rows.items()
     )
     keys = " ".join(legend(signed) for signed in sorted({is_signed(e) for e in explanations.values()}))
     note = (
-        f"<div class='head'>Δ: blue, {html.escape(first_name)} weighs the token more; red, underlined, less.</div>"
-        * delta
+        f"<div class='head'>Δ: blue, {escaped(first_name)} weighs the token more; red, underlined, less.</div>" * delta
     )
     detail = f" · {first.model}" if first.model else ""
     return box(f'<div class="head">{head_html(first, detail)} {keys}</div>{note}<table>{body}</table>', theme)
@@ -169,7 +176,7 @@ def page(title: str, inner: str) -> str:
     """A whole document around fragments; it may load nothing from anywhere."""
     policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escaped(title)}</title>'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width,initial-scale=1"><meta name="color-scheme" content="light dark">'
         f"</head><body>{inner}</body></html>\n"

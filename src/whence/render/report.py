@@ -6,14 +6,14 @@ ten thousand of them open and filter at once. Nothing is loaded from anywhere.
 
 from __future__ import annotations
 
-import html
 import json
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from whence.errors import InputError
-from whence.render.html import STEPS, legend, page, paint, style_sheet
+from whence.render.characters import visible
+from whence.render.html import STEPS, escaped, legend, page, paint, style_sheet
 from whence.render.scale import DARK, LIGHT
 from whence.render.spans import circumstances, label_of, parts, shown
 
@@ -65,7 +65,7 @@ def report_html(
     about = f"{len(found):,} explanations{f' of {models}' if models else ''}. Hover a token for its score and rank."
     script = files("whence.render").joinpath("report.js").read_text(encoding="utf-8")
     inner = (
-        f'{style_sheet()}<style>{PAGE_STYLE}</style><h1>{html.escape(title)}</h1><div class="head">{html.escape(about)} {keys}</div>'
+        f'{style_sheet()}<style>{PAGE_STYLE}</style><h1>{escaped(title)}</h1><div class="head">{escaped(about)} {keys}</div>'
         f"{CONTROLS}<noscript><p>This page lists its rows with a script, which is switched off here.</p></noscript>"
         '<p id="none" hidden>No row fits. Clear the search, or choose "all".</p><main id="list"></main>'
         f'<script type="application/json" id="rows">{as_json(rows)}</script><script>{script}</script>'
@@ -80,21 +80,21 @@ def row_of(e: Explanation, label: str | None) -> dict[str, Any]:
     for part in parts(e):
         cells: list[Any] = [part.name]
         for span in part.spans:
-            cells.append(span.text)
+            cells.append(visible(span.text))
             if span.token is not None and not e.special[span.token]:
                 cells += [round(float(look.strength[span.token]) * STEPS), float(f"{e.scores[span.token]:.4g}")]
         drawn.append(cells)
     row = {
-        "target": label_of(e.target),
-        "about": circumstances(e),
+        "target": visible(label_of(e.target)),
+        "about": visible(circumstances(e)),
         "p": None if e.probability is None else round(float(e.probability), 6),
-        "method": e.method,
+        "method": visible(e.method),
         "signed": look.signed,
         "cut": e.truncated,
         "differs": e.prediction not in (None, e.target),
         "parts": drawn,
     }
-    return row if label is None else {**row, "label": label, "wrong": label != (e.prediction or e.target)}
+    return row if label is None else {**row, "label": visible(label), "wrong": label != (e.prediction or e.target)}
 
 
 def as_json(rows: list[dict[str, Any]]) -> str:

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from whence.errors import InputError
+from whence.render.characters import visible
 from whence.render.difference import difference
 from whence.render.scale import TERMINAL, UNDERLINED, css, is_signed, normalised, shade
 from whence.render.spans import circumstances, label_of, layer_names, parts, score_name, shown, summed, units
@@ -24,13 +25,6 @@ if TYPE_CHECKING:
 FAINT = 0.04  # below this share of the strongest token nothing is coloured
 LABEL = 24  # cells a word's label may take
 BLOCKS = "·░▒▓█"
-
-
-def visible(text: str) -> str:
-    """Control characters as pictures of themselves, so that a text cannot drive the terminal."""
-    return "".join(
-        chr(0x2400 + ord(c)) if ord(c) < 0x20 and c not in "\n\t" else "␡" if 0x7F <= ord(c) < 0xA0 else c for c in text
-    )
 
 
 def style_of(strength: float, signed: bool) -> Style:

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from whence.serve.predict import Predict
 from whence.serve.settings import Settings
 from whence.serve.survey import Facts, Survey, description, examples
 from whence.serve.worker import Abandoned, Pending, Unavailable, Worker
+from whence.tasks import TASKS
 from whence.version import __version__
 
 STATIC = Path(__file__).parent / "static"
@@ -101,7 +103,13 @@ class Server:
             raise HTTPException(
                 413, f"{given.characters:,} characters; this server takes {self.settings.max_characters:,} at most."
             )
-        return self.worker(given.model)
+        worker = self.worker(given.model)
+        task = worker.explainer.task
+        if given.question is not None and task in TASKS and task != "question-answering":
+            raise InputError(
+                f'{worker.explainer.name} is a {task} model and answers no question: give "text", or "text" with "pair".'
+            )
+        return worker
 
     async def do(self, request: Request, worker: Worker, job: Job) -> Any:
         """The result of a job; a client that leaves, or waits too long, takes its job with it."""
@@ -297,13 +305,14 @@ def add_errors(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, exception: RequestValidationError) -> Response:
         if any(e["type"] == "json_invalid" for e in exception.errors()):
-            return error("the request is not JSON.", "json", 400)
+            return error(NOT_JSON, "json", 400)
         return error("; ".join(dict.fromkeys(map(sentence, exception.errors()))) + ".", "invalid", 422)
 
     @app.exception_handler(HTTPException)
     async def refused(request: Request, exception: HTTPException) -> Response:
+        headers = dict(exception.headers or {})
         kind = HTTP_KINDS.get(exception.status_code, "refused")
-        return error(str(exception.detail), kind, exception.status_code, **dict(exception.headers or {}))
+        return error(told(request.method, exception, headers.get("Allow")), kind, exception.status_code, **headers)
 
     @app.exception_handler(WhenceError)
     async def cannot(request: Request, exception: WhenceError) -> Response:
@@ -320,7 +329,16 @@ def add_errors(app: FastAPI) -> None:
         return error("nobody waited for this any more.", "abandoned", 503)
 
 
-HTTP_KINDS = {404: "not-found", 405: "method-not-allowed", 413: "too-large", 499: "client-gone", 504: "timeout"}
+NOT_JSON = "the request is not JSON that can be read: it must be UTF-8, nested a little, with numbers of a few digits."
+EXAMPLE = '{"text": "a good film"}'
+HTTP_KINDS = {
+    400: "json",  # only a body that cannot be read is answered so
+    404: "not-found",
+    405: "method-not-allowed",
+    413: "too-large",
+    499: "client-gone",
+    504: "timeout",
+}
 
 
 def status_of(exception: WhenceError) -> tuple[int, str]:
@@ -332,8 +350,26 @@ def status_of(exception: WhenceError) -> tuple[int, str]:
     return 422, next((kind for cls, kind in kinds.items() if isinstance(exception, cls)), "error")
 
 
+def told(verb: str, exception: HTTPException, allowed: str | None) -> str:
+    """What is wrong with a request, where the framework has but two words for it."""
+    if exception.status_code == 400:
+        return NOT_JSON
+    if exception.status_code == 405:
+        return f"{verb} is not answered at this address" + (f": use {allowed}." if allowed else ".")
+    if exception.detail == HTTPStatus.NOT_FOUND.phrase:
+        return "there is nothing at this address: the page is at /, and /openapi.json lists what can be asked."
+    return str(exception.detail)
+
+
 def sentence(problem: Any) -> str:
     """One of pydantic's complaints, for people."""
+    if len(problem["loc"]) == 1:  # about the body as a whole
+        if isinstance(problem["input"], bytes):  # which the framework has not read as JSON
+            return "the request does not say that it is JSON: send the header content-type: application/json"
+        if problem["type"] == "missing":
+            return f"the request is empty: send a JSON object, such as {EXAMPLE}"
+        if problem["type"] == "model_attributes_type":
+            return f"the request must be a JSON object, such as {EXAMPLE}"
     where = ".".join(str(part) for part in problem["loc"][1:] if not is_type(part))
     if problem["type"] == "extra_forbidden":
         return f"unknown field {where!r}"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Mapping
 
 from whence.explanation import Explanation
 from whence.render.canvas import PAGE, figure_bytes
+from whence.render.characters import as_json
 from whence.render.highlight import text_figure
 from whence.render.html import compare_html, page
 
@@ -25,7 +25,7 @@ def picture(found: Mapping[str, Explanation], format: str, *, kind: str | None, 
     first = next(iter(found.values()))
     if format == "json":
         dicts = {name: e.to_dict() for name, e in found.items()}
-        return as_bytes(json.dumps(dicts if len(found) > 1 else first.to_dict(), ensure_ascii=False, allow_nan=False))
+        return as_bytes(as_json(dicts if len(found) > 1 else first.to_dict()))
     if format == "html":
         several = len(found) > 1
         title = "Methods compared" if several else f"{first.target} · {first.method}"

@@ -101,9 +101,24 @@ def without_words(explainer: Explainer, row: Encoded, hidden: Sequence[int]) -> 
     unknown = sorted(set(hidden) - set(numbers))
     if unknown:
         raise InputError(
-            f"there is no word {unknown[0]} that could be hidden; the text's own words are {numbers[0]} to {numbers[-1]}."
+            f"there is no word {unknown[0]} that could be hidden; this text's own words are {spans(numbers) or 'none'}."
         )
     return changed(game, ~np.isin(numbers, hidden))
+
+
+def spans(numbers: Sequence[int]) -> str:
+    """Numbers that rise, with gaps where a word is not the text's own ([MASK]), as people say them.
+
+    >>> spans([0, 2, 3, 4]), spans([5]), spans([])
+    ('0, 2 to 4', '5', '')
+    """
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and number == found[-1][-1] + 1:
+            found[-1] = [found[-1][0], number]
+        else:
+            found.append([number])
+    return ", ".join(" to ".join(map(str, ends)) for ends in found)
 
 
 def changed(game: Game, keep: NDArray[np.bool_]) -> Encoded:

@@ -35,7 +35,7 @@ class Settings:
         for name in ("max_characters", "max_body", "max_concurrent", "max_queue", "max_batch"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name}={getattr(self, name)}: give a whole number, 1 or more.")
-        if self.timeout <= 0:
+        if not self.timeout > 0:  # so that nan is refused too
             raise InputError(f"timeout={self.timeout:g}: give seconds, more than 0.")
 
     @property

@@ -15,6 +15,7 @@ from whence.registry import all_methods, get_method
 from whence.render.scale import is_signed
 from whence.serve.jobs import Asked
 from whence.serve.predict import encode, hidden_by
+from whence.zoo.catalogue import find
 
 TRIED: dict[str, Asked] = {
     "question-answering": Asked(("Who wrote it?", "Anna wrote it."), True),
@@ -82,7 +83,7 @@ def attempt(explainer: Explainer, asked: Asked, names: list[str]) -> dict[str, T
 
 def examples(source: str) -> list[dict[str, Any]]:
     """A few inputs to try an embedded model with, in the words of requests; none for other models."""
-    if source not in zoo.names():
+    if not zoo.is_embedded(source):
         return []
     seen: dict[tuple[str, ...], dict[str, Any]] = {}
     for sample in zoo.samples(source):
@@ -97,4 +98,4 @@ def examples(source: str) -> list[dict[str, Any]]:
 
 
 def description(source: str) -> str:
-    return next((m.description for m in zoo.models() if m.name == source), "")
+    return find(source).description if zoo.is_embedded(source) else ""

@@ -8,7 +8,7 @@ One BERT base serves four tasks: each task is a LoRA adapter merged into it when
 ['sentiment', 'topics', 'nli', 'qa', 'masked-lm', 'causal-lm']
 """
 
-from whence.zoo.catalogue import ZooModel, card, models, names
+from whence.zoo.catalogue import ZooModel, card, is_embedded, models, names
 from whence.zoo.loading import export, head_mask, layers, load, samples, words_by_frequency
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "card",
     "export",
     "head_mask",
+    "is_embedded",
     "layers",
     "load",
     "models",

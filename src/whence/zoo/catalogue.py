@@ -106,6 +106,15 @@ def names() -> list[str]:
     return [m.name for m in _MODELS]
 
 
+def is_embedded(name: str | Path) -> bool:
+    """Whether a name means an embedded model: a directory of that name goes before it only if there is a model in it.
+
+    >>> is_embedded("sentiment"), is_embedded("my-model")
+    (True, False)
+    """
+    return str(name) in names() and not (Path(name) / "config.json").is_file()
+
+
 def find(name: str) -> ZooModel:
     """The catalogue row of ``name``; an unknown name is an error that says which names there are."""
     for m in _MODELS:

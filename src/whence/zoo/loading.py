@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from safetensors.torch import load_file, save
 
+from whence.errors import InputError, WhenceError
 from whence.zoo.building import LOADING, NoRandomFills
 from whence.zoo.catalogue import BASE, ROOT, ZooModel, find
 
@@ -55,21 +56,32 @@ def load(name: str, dtype: torch.dtype = torch.float32) -> tuple[PreTrainedModel
 
 
 def export(name: str, directory: str | Path) -> Path:
-    """Write ``name`` as a plain Hugging Face directory that any program can open; returns the directory.
+    """Write ``name`` as a plain Hugging Face directory that any program can open; returns the directory, which must be new or empty.
 
     The weights are written in float32, so `AutoModel…from_pretrained` on it gives exactly what `load` gives.
     """
     entry = find(name)
     directory = Path(directory)
-    directory.mkdir(parents=True, exist_ok=True)
-    model, tokenizer = load(name)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if any(directory.iterdir()):
+            raise InputError(
+                f"the directory {str(directory)!r} is not empty: give a new one, so that nothing in it is overwritten."
+            )
+        _write(entry, directory)
+    except OSError as error:
+        raise WhenceError(f"{name} could not be written to {str(directory)!r}: {error.strerror or error}.") from error
+    return directory
+
+
+def _write(entry: ZooModel, directory: Path) -> None:
+    model, tokenizer = load(entry.name)
     tied = TIED.get(entry.task, {})
     state = {key: tensor.contiguous() for key, tensor in model.state_dict().items() if key not in tied}
     (directory / "model.safetensors").write_bytes(save(state, metadata={"format": "pt"}))
     model.config.save_pretrained(directory)
     tokenizer.save_pretrained(directory)
     shutil.copyfile(ROOT / "cards" / f"{entry.name}.md", directory / "README.md")
-    return directory
 
 
 def samples(name: str) -> list[dict[str, Any]]:
