@@ -157,3 +157,14 @@ def test_text_without_a_tokenizer() -> None:
     with pytest.raises(whence.InputError, match=r"no tokenizer.*input_ids"):
         explainer.explain("good film")
     assert explainer.explain({"input_ids": [7, 8]}).tokens == ("7", "8")
+
+
+@pytest.mark.parametrize("given", [0, -1, "8", 1.5, True, None])
+def test_batch_tokens_that_are_no_count(sentiment: whence.Explainer, given: Any) -> None:
+    for call in (sentiment.explain, sentiment.predict):
+        with pytest.raises(whence.InputError, match="give a whole number of tokens, 1 or more"):
+            call("a good film", batch_tokens=given)
+
+
+def test_numbers_of_numpy_are_numbers(sentiment: whence.Explainer) -> None:
+    assert sentiment.explain("a good film", "attcat", batch_tokens=np.int32(64)).target == "positive"

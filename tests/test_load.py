@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
+import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -161,3 +164,99 @@ def test_damaged_files_are_a_sentence(directory: Path, tmp_path: Path) -> None:
 def test_no_name_at_all() -> None:
     with pytest.raises(whence.InputError, match="the model's name is empty"):
         whence.load("")
+
+
+COMPLETE = [
+    (name, task)
+    for name in architectures.NAMES
+    for task in architectures.AUTO
+    if (task == "causal-lm") == (name in architectures.DECODERS) or task not in ("causal-lm", "masked-lm")
+]
+
+
+@pytest.mark.parametrize(("name", "task"), COMPLETE)
+def test_what_transformers_saves_is_complete(name: str, task: str, tmp_path: Path) -> None:
+    """Tied weights are saved once, and buffers not at all: neither is missing."""
+    model = architectures.build(name, torch.float32, task=task)
+    model.save_pretrained(tmp_path)
+    assert whence.load(tmp_path).model.state_dict().keys() == model.state_dict().keys()
+
+
+def test_weights_that_would_be_drawn_at_random(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    transformers.BertModel(architectures.config("bert")).save_pretrained(tmp_path)
+    capfd.readouterr()
+    with pytest.raises(
+        whence.WhenceError, match=r"no weights for classifier\.bias, classifier\.weight of a BertForSeq"
+    ):
+        whence.load(tmp_path, task="sequence-classification")
+    assert capfd.readouterr().err == ""
+
+
+def test_weights_of_another_size(directory: Path, tmp_path: Path) -> None:
+    shutil.copytree(directory, tmp_path, dirs_exist_ok=True)
+    config = architectures.config("bert", num_labels=5, architectures=["BertForSequenceClassification"])
+    config.save_pretrained(tmp_path)
+    with pytest.raises(whence.WhenceError, match=r"could not be loaded|no weights for classifier"):
+        whence.load(tmp_path)
+
+
+def test_an_adapter_is_named(tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(whence.WhenceError, match=r"holds an adapter, not a model: .*merge_and_unload"):
+        whence.load(tmp_path)
+
+
+def test_a_wrapped_model_is_named() -> None:
+    class PeftModel:
+        def merge_and_unload(self) -> None: ...
+
+    with pytest.raises(whence.InputError, match=r"got PeftModel: give what its merge_and_unload\(\) returns"):
+        whence.load(PeftModel())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"dtype": 3}, "dtype=3: give one of float64"),
+        ({"dtype": torch.int8}, "dtype=torch.int8: give one of float64"),
+        ({"tokenizer": "bert"}, "load() takes a tokenizer of transformers, got str"),
+        ({"recipe": 3}, "recipe= takes a file that `whence tune` wrote, got int"),
+        ({"lm_head": 3}, "lm_head= takes a name, a directory, a live model or a module, got int"),
+    ],
+)
+def test_arguments_of_another_kind(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(whence.InputError, match=re.escape(said)):
+        whence.load("sentiment", **given)
+
+
+def test_a_tokenizer_of_a_larger_model() -> None:
+    small = architectures.build("bert", torch.float32, vocab_size=24)
+    explainer = whence.load(small, architectures.tokenizer())
+    assert explainer.explain("this is the film").scores.shape == (6,)
+    with pytest.raises(whence.InputError, match=r"makes 'journey' token \d+, and the model knows 24 only"):
+        explainer.explain("this journey")
+    with pytest.raises(whence.InputError, match="input 1: the tokenizer makes"):
+        explainer.explain(["this film", "this journey"])
+
+
+def test_models_without_numbers() -> None:
+    with torch.device("meta"):
+        nowhere = transformers.BertForSequenceClassification(architectures.config("bert"))
+    with pytest.raises(whence.InputError, match="holds no numbers"):
+        whence.load(nowhere, architectures.tokenizer())
+
+
+def test_models_made_under_inference_mode() -> None:
+    with torch.inference_mode():
+        made = architectures.build("bert", torch.float32)
+    with pytest.raises(whence.InputError, match="inference_mode"):
+        whence.load(made, architectures.tokenizer())
+
+
+def test_an_explainer_can_be_pickled(sentiment: whence.Explainer) -> None:
+    sentiment.explain("a good film", "decoded-grad-cam")  # the head that it found is not pickled, and found again
+    again = pickle.loads(pickle.dumps(sentiment))
+    for method in ("attnlrp", "decoded-grad-cam"):
+        np.testing.assert_array_equal(
+            again.explain("a good film", method).scores, sentiment.explain("a good film", method).scores
+        )

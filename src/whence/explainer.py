@@ -20,7 +20,8 @@ from whence.heads.mask import as_mask
 from whence.inputs import Encoded, is_single, pack
 from whence.limits import BATCH_TOKENS
 from whence.models import lock_of, uses_attention_interface
-from whence.models.find_head import Heads
+from whence.models.find_head import Heads, Loader
+from whence.numbers import whole
 from whence.parts import without_future
 from whence.passes import ForwardPass, Plan, forward_passes, plan_methods, traced
 from whence.paths import run_paths
@@ -28,6 +29,7 @@ from whence.perturb import run_perturbations
 from whence.progress import track
 from whence.tasks import Ask, Prediction, Task
 from whence.trace.attention import unseen
+from whence.trace.checks import check_material
 
 ATTENTION_BYTES = 1 << 30  # how much attention, gradients included, one batch may hold at a time …
 ATTENTION_SHARE = 1 / 16  # … or on a GPU this share of the memory that is free, if it is more
@@ -69,8 +71,9 @@ class Explainer:
         task: Task,
         name: str | None = None,
         lm_head: Any = None,
-        load_lm: Callable[[str], PreTrainedModel] | None = None,
+        load_lm: Loader | None = None,
     ) -> None:
+        check_material(model)
         self.model = model
         self.tokenizer = tokenizer
         self.engine = Engine(model, task)
@@ -100,6 +103,7 @@ class Explainer:
         self, inputs: Any, *, batch_tokens: int = BATCH_TOKENS, on_long: str = "truncate"
     ) -> Prediction | list[Prediction]:
         """The model's answer for one input (a Prediction) or a list of them (a list, same order)."""
+        batch_tokens = whole("batch_tokens", batch_tokens, unit=" of tokens")
         items = [inputs] if is_single(inputs) else inputs
         rows = self.rows(items, [Ask()] * len(items), on_long, batch_tokens)
 
@@ -190,8 +194,7 @@ class Explainer:
         on_long: "truncate" (with a warning, and marked in the result) or "error".
         options: options of the methods (`whence.methods()` lists them); each goes to the methods that take it.
         """
-        if not isinstance(batch_tokens, int) or batch_tokens < 1:
-            raise InputError(f"batch_tokens={batch_tokens!r}: give a whole number of tokens, 1 or more.")
+        batch_tokens = whole("batch_tokens", batch_tokens, unit=" of tokens")
         if method is None:
             fixed: dict[str, Any] = {
                 "target": target,
@@ -259,10 +262,14 @@ class Explainer:
             raise NotSupported(f"{self.name} is a {self.task} model: only causal language models generate.")
         if not is_single(prompt):
             raise InputError("generate() takes one prompt at a time.")
-        if not isinstance(max_new_tokens, int) or max_new_tokens < 1:
-            raise InputError(f"max_new_tokens={max_new_tokens!r}: give a whole number, 1 or more.")
+        count = whole("max_new_tokens", max_new_tokens)
+        for name in ("continuation", "place"):
+            if name in options:
+                raise InputError(
+                    f"generate() explains every token that the model writes, so it takes no {name}=: explain() does, for a text that you give."
+                )
         row = self.rows([prompt], [Ask()], "error", BATCH_TOKENS)[0]
-        tokens = write_on(self.engine, row, max_new_tokens, sample, seed)
+        tokens = write_on(self.engine, row, count, sample, seed)
         found = self.explain(prompt, method, continuation=tokens, place="all", **options)
         if isinstance(found, dict):
             return {name: Generation(tuple(es)) for name, es in found.items()}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from whence.errors import InputError, Truncated
 from whence.explanation import Explanation
 from whence.inputs import Encoded
 from whence.models import untouched
+from whence.numbers import whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -78,8 +78,7 @@ def write_on(engine: Engine, row: Encoded, count: int, sample: bool, seed: int) 
     room = engine.task.encoder.max_length - len(row)
     if room < 1:
         raise InputError(f"the prompt has {len(row)} tokens and leaves the model no room to write: shorten it.")
-    if not isinstance(seed, Integral) or not 0 <= seed < SEEDS:
-        raise InputError(f"seed={seed!r}: give a whole number, 0 or more and less than 2**63.")
+    seed = whole("seed", seed, 0, below=SEEDS)
     batch = engine.collate([row])
     model: Any = engine.model
     with untouched(engine.model, pad_id=batch.pad_id), torch.no_grad(), torch.random.fork_rng():

@@ -82,7 +82,14 @@ def load(
             raise InputError("a live model stays on its device: move it yourself (model.to(device)) before load().")
         return follow(explainer(model, tokenizer, task, type(model).__name__, lm_head=lm_head), recipe, sample)
     if not isinstance(model, (str, Path)):
-        raise InputError(f"load() takes a name, a directory, a hub id or a live model, got {type(model).__name__}.")
+        raise InputError(
+            f"load() takes a name, a directory, a hub id or a live model of transformers, got {type(model).__name__}"
+            + (
+                ": give what its merge_and_unload() returns, with its tokenizer."
+                if hasattr(model, "merge_and_unload")
+                else "."
+            )
+        )
     if not str(model):
         raise InputError(f"the model's name is empty; give one of {', '.join(zoo.names())}, a directory or a hub id.")
     kind = as_dtype(dtype)
@@ -144,6 +151,8 @@ def as_dtype(dtype: str | torch.dtype | None) -> torch.dtype:
         if dtype not in DTYPES:
             raise UnknownName("dtype", dtype, DTYPES)
         return DTYPES[dtype]
+    if dtype not in DTYPES.values():
+        raise InputError(f"dtype={dtype!r}: give one of {', '.join(DTYPES)}.")
     return dtype
 
 
@@ -189,9 +198,10 @@ def explainer(
     name: str | None = None,
     lm_head: Any = None,
 ) -> Explainer:
-    def load_lm(name: str) -> PreTrainedModel:
-        return language_model(name, model.dtype, model.device)
-
+    if not (tokenizer is None or hasattr(tokenizer, "convert_ids_to_tokens")):
+        raise InputError(
+            f"load() takes a tokenizer of transformers, got {type(tokenizer).__name__}: AutoTokenizer.from_pretrained(name) reads one."
+        )
     known = task_of(model.config, class_name, task)
     served = served_by(class_name)
     if served and known not in served:
@@ -200,7 +210,7 @@ def explainer(
             f"trained for {known}."
         )
     made = make_task(known, model, tokenizer)
-    return Explainer(model, tokenizer, made, name, lm_head, load_lm)
+    return Explainer(model, tokenizer, made, name, lm_head, language_model)
 
 
 def served_by(class_name: str) -> tuple[str, ...]:
@@ -266,15 +276,17 @@ def from_pretrained(
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """No progress bars for reading a few files."""
+    """No progress bars for reading a few files, and no report of missing weights beside the error that says so."""
     import transformers.utils.logging
 
     logging: Any = transformers.utils.logging
-    shown = logging.is_progress_bar_enabled()
+    shown, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
+    logging.set_verbosity_error()
     try:
         yield
     finally:
+        logging.set_verbosity(level)
         if shown:
             logging.enable_progress_bar()
 
@@ -292,12 +304,29 @@ def _from_pretrained(
         raise unreadable("configuration", name, error) from error
     auto: Any = getattr(transformers, AUTO_CLASSES[task_of(config, None, task)])
     try:
-        model: PreTrainedModel = auto.from_pretrained(
-            name, config=config, dtype=dtype, use_safetensors=True, trust_remote_code=trust_remote_code
+        model, told = auto.from_pretrained(
+            name,
+            config=config,
+            dtype=dtype,
+            use_safetensors=True,
+            trust_remote_code=trust_remote_code,
+            output_loading_info=True,
         )
     except Exception as error:
         raise unreadable("model", name, error) from error
+    check_complete(name, type(model).__name__, told)
     return model, tokenizer_of(name, trust_remote_code)
+
+
+def check_complete(name: str, class_name: str, told: Mapping[str, Any]) -> None:
+    """transformers draws weights that a checkpoint lacks at random, and goes on. told: what it says of having loaded it."""
+    missing = sorted([*told["missing_keys"], *(key for key, *_ in told["mismatched_keys"])])
+    if missing:
+        keys = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
+        raise WhenceError(
+            f"{name!r} has no weights for {keys} of a {class_name}, and random ones explain nothing: load the checkpoint that "
+            "was trained for the task, or pass the live model if they are meant to be random."
+        )
 
 
 def tokenizer_of(name: str, trust_remote_code: bool) -> PreTrainedTokenizerBase | None:
@@ -330,6 +359,10 @@ TOKENIZER_FILES = (
 
 
 def not_found(name: str, error: Exception) -> WhenceError:
+    if (Path(name) / "adapter_config.json").is_file():
+        return WhenceError(
+            f"the directory {name!r} holds an adapter, not a model: load it with peft, and save what merge_and_unload() returns, with the tokenizer."
+        )
     if Path(name).is_dir():
         return WhenceError(f"the directory {name!r} holds no Hugging Face model: {first_line(error)}")
     known = UnknownName("model", name, zoo.names())

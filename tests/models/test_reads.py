@@ -290,6 +290,17 @@ def test_a_mean_over_tokens_is_the_mean_of_the_rows_of_each() -> None:
     np.testing.assert_allclose(every[2].scores, single, rtol=1e-6)
 
 
+def test_a_mean_leaves_out_what_a_row_hides() -> None:
+    explainer = loaded("modernbert mean")
+    hidden = {"input_ids": [*SHORT, 7, 7], "attention_mask": [1] * len(SHORT) + [0, 0]}
+    for method in ("gae", "raw-attention"):
+        found = explainer.explain(hidden, method, target=2).scores
+        np.testing.assert_allclose(
+            found[: len(SHORT)], explainer.explain(row(SHORT), method, target=2).scores, rtol=1e-6
+        )
+        np.testing.assert_allclose(found[len(SHORT) :], 0, atol=1e-12)
+
+
 def test_shares_of_a_scalar() -> None:
     terms = [Term((0,), (1,), (0, 1, 2), shares=(1 / 3,) * 3), Term((0,), (2,), (1,))]
     scalar = Scalar.stack(terms, torch.device("cpu"))

@@ -253,3 +253,18 @@ def test_figures_need_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_unknown_kind() -> None:
     with pytest.raises(whence.UnknownName, match="did you mean 'layers'"):
         make([1.0], ["a"], "a").figure("layer")
+
+
+@pytest.mark.parametrize("kind", ["bars", "layers", "text", "matrix", "matrices"])
+def test_options_of_figures_are_checked(kind: str) -> None:
+    e = layered(6, "alti")
+    with pytest.raises(whence.UnknownName, match=f"unknown option of the figure '{kind}' 'wide'; did you mean 'width'"):
+        e.figure(kind, wide=3)
+    for width in (0, -1, float("nan"), 1e9, "3", True):
+        with pytest.raises(whence.InputError, match="give inches, 1 to 100"):
+            e.figure(kind, width=width)
+
+
+def test_rows_below_the_layers_are_explanations() -> None:
+    with pytest.raises(whence.InputError, match="row 'x' is a int"):
+        layered(6, "alti").figure("layers", rows={"x": 3})

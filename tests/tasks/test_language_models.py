@@ -238,6 +238,10 @@ def test_generation_is_explained_token_by_token() -> None:
     assert again["cat"].tokens == causal.generate(PROMPT, "cat", max_new_tokens=4, sample=True, seed=3).tokens
     with pytest.raises(whence.InputError, match="max_new_tokens"):
         causal.generate(PROMPT, "cat", max_new_tokens=0)
+    assert len(causal.generate(PROMPT, "cat", max_new_tokens=np.int64(2)).tokens) == 2
+    for given in ({"continuation": " door"}, {"place": 1}):
+        with pytest.raises(whence.InputError, match="so it takes no"):
+            causal.generate(PROMPT, "cat", **given)
     with pytest.raises(whence.NotSupported, match="only causal language models"):
         whence.load("sentiment").generate("good")
 

@@ -13,6 +13,7 @@ from whence.cli.evaluate import as_columns
 from whence.cli.main import app, as_number, as_options
 from whence.cli.pictures import put
 from whence.cli.saved import as_rows, read, saved_rows, saved_run
+from whence.cli.streams import from_stdin
 from whence.cluster import Connection
 from whence.errors import InputError
 from whence.limits import BATCH_TOKENS
@@ -177,7 +178,7 @@ def report(
             names = about["labels"]
             labels = [as_label(v, names) for v in islice(whence.corpus.open(file).column(label), limit)]
     else:
-        rows = saved_rows(as_rows(sys.stdin.read() if file == "-" else read(Path(file)), file))
+        rows = saved_rows(as_rows(from_stdin() if file == "-" else read(Path(file)), file))
         if rows is None:
             raise InputError(f"{file!r} holds no saved explanations: give a directory of `whence corpus`, or JSON.")
         found = [e for e in rows if method in (None, e.method)]

@@ -11,6 +11,7 @@ from typing import Any
 
 from whence.data import Source
 from whence.errors import InputError, UnknownName
+from whence.numbers import whole
 
 SCORES = ("float32", "float16", "float64")
 SHARD_ROWS = 2048
@@ -95,8 +96,7 @@ def settings_digest(settings: Mapping[str, Any]) -> str:
 
 def check(shard_rows: int, batch_tokens: int, scores: str, on_long: str) -> None:
     for name, value in (("shard_rows", shard_rows), ("batch_tokens", batch_tokens)):
-        if not isinstance(value, int) or value < 1:
-            raise InputError(f"{name}={value!r}: give a whole number, 1 or more.")
+        whole(name, value)
     if scores not in SCORES:
         raise UnknownName("type of scores", scores, SCORES)
     if on_long not in ("truncate", "error"):

@@ -25,9 +25,9 @@ from whence.evaluate.data import read
 from whence.evaluate.run import evaluate
 from whence.explainer import Explainer
 from whence.explanation import Explanation
-from whence.methods.ground import check_seed
 from whence.metrics.agreement import spearman_correlation
 from whence.models import layers_of
+from whence.numbers import seed_of
 from whence.registry import get_method
 
 SAME = 1e-4  # of the largest score: what float32 may change when rows are batched otherwise
@@ -84,7 +84,7 @@ def check(
     **options: Any,
 ) -> Verdict:
     """A verdict on `method` (with `options`) for this model, on a few texts; by default an embedded model's own samples."""
-    check_seed(seed)
+    seed_of(seed)
     if data is None:
         if explainer.name not in zoo.names():
             raise InputError("give data= a few texts to check on: only embedded models come with samples.")

@@ -46,6 +46,8 @@ def read_recipe(recipe: str | Path | Recipe | Mapping[str, Any]) -> Recipe:
     if isinstance(recipe, Recipe):
         found = recipe
     else:
+        if not isinstance(recipe, (str, Path, Mapping)):
+            raise InputError(f"recipe= takes a file that `whence tune` wrote, got {type(recipe).__name__}.")
         given = recipe if isinstance(recipe, Mapping) else parsed(Path(recipe))
         if not isinstance(given.get("method"), str):
             raise InputError("a recipe names a 'method'; `whence tune` writes one.")

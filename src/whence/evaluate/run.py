@@ -15,7 +15,7 @@ from whence.evaluate.report import Report, report_of
 from whence.evaluate.store import Store
 from whence.explainer import Explainer
 from whence.limits import BATCH_TOKENS
-from whence.methods.ground import check_seed
+from whence.numbers import seed_of
 from whence.progress import counting
 from whence.provenance import fingerprint
 from whence.registry import METRIC_NEEDS, Method, Metric, all_methods, all_metrics, get_metric
@@ -68,7 +68,7 @@ def evaluate(
         raise InputError(f"target={target!r}: choose 'predicted', or 'label' for the class that the data give.")
     if not isinstance(explainer, Explainer):
         raise InputError(f"evaluate() takes what whence.load() gives, then the data; got {type(explainer).__name__}.")
-    check_seed(seed)
+    seed_of(seed)
     examples = read(data, columns=columns, limit=limit, split=split, seed=seed, shuffle=shuffle)
     if target == "label":
         check_labelled(explainer, examples)

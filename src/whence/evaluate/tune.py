@@ -23,8 +23,8 @@ from whence.evaluate.recipe import Recipe
 from whence.evaluate.run import choose_metrics, usable
 from whence.explainer import Explainer
 from whence.limits import BATCH_TOKENS
-from whence.methods.ground import check_seed
 from whence.models import layers_of
+from whence.numbers import seed_of
 from whence.progress import counting
 from whence.registry import get_method
 from whence.table import Table
@@ -92,7 +92,7 @@ def tune(
         a method has layers.
     """
     started = time.monotonic()
-    check_seed(seed)
+    seed_of(seed)
     examples = read(data, columns=columns, limit=limit, split=split, seed=seed, shuffle=shuffle)
     order = np.random.default_rng(seed).permutation(len(examples))
     examples = [examples[i] for i in order]

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whence.errors import InputError, WhenceError
+from whence.numbers import seed_of
 from whence.trace.gates import Grid
 
 FORMAT = "whence head mask 1"
@@ -118,7 +119,7 @@ def as_mask(given: Any, embedded: Path | None = None) -> HeadMask:
 def random_mask(like: HeadMask, seed: int = 0) -> HeadMask:
     """As many heads as `like`, drawn at random, once each: the paper's Random baseline (Tab. 1)."""
     shape = like.array.shape
-    chosen = np.random.default_rng(seed).permutation(like.array.size)[: like.count]
+    chosen = np.random.default_rng(seed_of(seed)).permutation(like.array.size)[: like.count]
     flat = np.zeros(like.array.size)
     flat[chosen] = 1
     return HeadMask((grid(flat.reshape(shape)),), f"random ({like.count} heads, seed {seed})")
@@ -129,7 +130,7 @@ def corrupted_mask(mask: HeadMask, percent: float, seed: int = 0) -> HeadMask:
     if not 0 <= percent <= 100:
         raise InputError(f"percent={percent!r}: give a number from 0 to 100.")
     flat = mask.array.reshape(-1).copy()
-    zeros = np.random.default_rng(seed).permutation(np.flatnonzero(flat == 0))
+    zeros = np.random.default_rng(seed_of(seed)).permutation(np.flatnonzero(flat == 0))
     flat[zeros[: round(percent / 100 * len(zeros))]] = 1
     table = grid(flat.reshape(mask.array.shape))
     return HeadMask((table,), f"{mask.source}, {percent:g}% corrupted (seed {seed})")

@@ -157,6 +157,8 @@ class Encoder:
                     "text or allow on_long='truncate'."
                 )
             (read,) = self._read(*given, add_special_tokens=framed, truncation=True, max_length=self.max_length)
+        if self._surplus:
+            self._check_known(read.ids, at)
         if self.special_ids.issuperset(read.ids):
             what = "is empty" if not text.strip() and not (pair or "").strip() else "has no token the model can read"
             raise InputError(f"{at}the text {what}: there is nothing to explain; give at least one word.")
@@ -169,6 +171,20 @@ class Encoder:
             pair=pair,
             truncated=truncated,
         )
+
+    @cached_property
+    def _surplus(self) -> bool:
+        """Whether the tokenizer has more tokens than the model."""
+        return self.tokenizer is not None and len(self.tokenizer) > self.vocab_size
+
+    def _check_known(self, ids: tuple[int, ...], at: str) -> None:
+        bad = next((i for i in ids if i >= self.vocab_size), None)
+        if bad is not None:
+            tokenizer: Any = self.tokenizer
+            raise InputError(
+                f"{at}the tokenizer makes {tokenizer.convert_ids_to_tokens(bad)!r} token {bad}, and the model knows {self.vocab_size:,} only: "
+                "load the tokenizer that belongs to it (or model.resize_token_embeddings(len(tokenizer)), and train)."
+            )
 
     def _described_text(self, read: Read, row: Encoded) -> dict[str, Any]:
         """Characters and words as the tokenizer knows them; slow tokenizers know neither."""

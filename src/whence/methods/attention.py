@@ -8,7 +8,7 @@ from torch import Tensor
 
 from whence.attribution import Attribution
 from whence.errors import InputError
-from whence.methods.ground import check_count
+from whence.numbers import whole
 from whence.registry import method
 from whence.trace import Trace
 
@@ -59,7 +59,7 @@ def attention_flow(trace: Trace, *, max_tokens: int = 128) -> Tensor:
     One max-flow problem per token on a graph of L·n² edges: exact, and slow beyond short texts.
     """
     longest = int(trace.lengths.max())
-    if longest > check_count("max_tokens", max_tokens):
+    if longest > whole("max_tokens", max_tokens):
         raise InputError(
             f"attention-flow solves one max-flow problem per token and this text has {longest} tokens; allow it with "
             f"max_tokens={longest}, or use rollout."

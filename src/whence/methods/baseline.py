@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from whence.methods.ground import check_seed
+from whence.numbers import seed_of
 from whence.registry import method
 from whence.trace import Trace
 
@@ -17,7 +17,7 @@ from whence.trace import Trace
 @method("random", family="baseline", paper="—")
 def random(trace: Trace, *, seed: int = 0) -> Tensor:
     """Uniform(0, 1) scores, drawn from the seed and the row's own tokens: a row's draw does not depend on its batch."""
-    check_seed(seed)
+    seed_of(seed)
     scores = torch.zeros(trace.valid.shape, dtype=torch.float64)
     for row, ids in enumerate(trace.batch.texts()):
         scores[row, : len(ids)] = torch.from_numpy(draw(seed, ids))

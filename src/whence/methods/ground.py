@@ -94,18 +94,6 @@ class Here:
         return to_device(drawn, self.x.device).to(self.x.dtype) * (sigma * (highest - lowest))
 
 
-def check_count(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise InputError(f"{name}={value!r}: give a whole number, 1 or more.")
-    return int(value)
-
-
-def check_seed(seed: Any) -> int:
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-        raise InputError(f"seed={seed!r}: give a whole number, 0 or more.")
-    return int(seed)
-
-
 def check_sigma(sigma: Any) -> float:
     if isinstance(sigma, bool) or not isinstance(sigma, (int, float)) or not 0 <= sigma < float("inf"):
         raise InputError(f"sigma={sigma!r}: give a share of the embeddings' range, 0 or more (0.01 is usual).")

@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from whence.attribution import Amount, Part
-from whence.errors import InputError, ModelError, UnknownName
+from whence.errors import ModelError, UnknownName
 from whence.methods.gradient import gradient_need, l1_shares
-from whence.methods.ground import Ground, Here, check_count, check_seed, check_sigma
+from whence.methods.ground import Ground, Here, check_sigma
+from whence.numbers import seed_of, whole
 from whence.registry import method
 
 AGGREGATES = ("sum", "l2", "mean")
@@ -158,10 +159,8 @@ def integrated_gradients(
     """
     gradient_need(of)
     count = START if steps == "auto" else steps
-    if isinstance(count, str):
-        raise InputError(f"steps={steps!r}: give a whole number, 1 or more, or 'auto'.")
-    count = check_count("steps", count)
-    most = check_count("max_steps", max_steps) if steps == "auto" else count
+    count = whole("steps", count, other=", or 'auto'")
+    most = whole("max_steps", max_steps) if steps == "auto" else count
     return Straight(
         count=min(count, most),
         most=most,
@@ -205,7 +204,7 @@ def smoothgrad(ground: Ground, *, samples: int = 10, sigma: float = 0.01, seed: 
     The noise is normal with deviation sigma × (max − min of the text's embeddings), as in AllenNLP Interpret. It depends on
     the seed and the text alone. Departure: AllenNLP averages gradients, which cancel, before it takes norms.
     """
-    return Cloud(count=check_count("samples", samples), sigma=check_sigma(sigma), seed=check_seed(seed))
+    return Cloud(count=whole("samples", samples), sigma=check_sigma(sigma), seed=seed_of(seed))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,10 +268,10 @@ def gradient_shap(
     """
     gradient_need(of)
     return Expected(
-        count=check_count("samples", samples),
+        count=whole("samples", samples),
         baseline=ground.resolve(baseline, ["random"]),
         sigma=check_sigma(sigma),
-        seed=check_seed(seed),
+        seed=seed_of(seed),
         aggregate=check_aggregate(aggregate),
         of=of,
     )
@@ -330,10 +329,10 @@ def deeplift_shap(
 
     baseline="random" (default) draws `samples` texts of random words; a fixed one ("mask", "pad", "zero") gives `deeplift`.
     """
-    name, count = ground.resolve(baseline, ["random"]), check_count("samples", samples)
+    name, count = ground.resolve(baseline, ["random"]), whole("samples", samples)
     return Difference(
         count=count if name == "random" else 1,
         baseline=name,
-        seed=check_seed(seed),
+        seed=seed_of(seed),
         aggregate=check_aggregate(aggregate),
     )

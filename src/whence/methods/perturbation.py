@@ -16,12 +16,13 @@ from __future__ import annotations
 
 from itertools import combinations
 from math import comb
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from whence.errors import InputError
+from whence.numbers import whole
 from whence.registry import method
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def occlusion(
     Windows lie wholly inside the text, so units near its ends are covered by fewer.
     """
     game = text.game(unit=unit, replace=replace, segment=segment, of=of)
-    width = min(whole_number("window", window), game.units)
+    width = min(whole("window", window), game.units)
     starts = np.arange(game.units - width + 1)[:, None]
     places = np.arange(game.units)
     lost = (places >= starts) & (places < starts + width)  # (windows, u)
@@ -79,7 +80,7 @@ def lime(
     [MASK] unless replace="delete". The paper's comparison in Decoded Grad-CAM uses 25 samples. `options["fit"]` is the
     weighted R² of the surrogate.
     """
-    count = whole_number("samples", samples, 2)
+    count = whole("samples", samples, 2)
     numbers = all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in (kernel_width, alpha))
     if not (numbers and 0 < kernel_width < 1e100 and 0 <= alpha < 1e100):
         raise InputError(f"kernel_width={kernel_width!r}, alpha={alpha!r}: the width must be above 0, alpha 0 or more.")
@@ -120,7 +121,7 @@ def shapley(
         check_small(game, "permutations")
         y = yield game.ask(all_coalitions(u))
         return game.part(exact_shapley(y, u), np.zeros(u))
-    wanted = whole_number("permutations", permutations)
+    wanted = whole("permutations", permutations, other=" or 'all'")
     random = game.draw(seed)
     ends = yield game.ask(np.array([[False] * u, [True] * u]), later=wanted * (u - 1))
     per_block = max(1, ROWS_AT_ONCE // (2 * max(u - 1, 1)))
@@ -167,18 +168,11 @@ def kernel_shap(
         check_small(game, "samples")
         count = max(2**u - 2, 1)
     else:
-        count = whole_number("samples", samples, 2)
+        count = whole("samples", samples, 2, other=" or 'all'")
     keep, weights, pair_counts = kernel_coalitions(u, count, game.draw(seed))
     y = yield game.ask(np.concatenate([np.array([[False] * u, [True] * u]), keep]))
     scores, stderr = constrained_fit(keep, y[2:] - y[0], weights, pair_counts, float(y[1] - y[0]))
     return game.part(scores, stderr)
-
-
-def whole_number(name: str, value: Any, least: int = 1) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        extra = " or 'all'" if name in ("permutations", "samples") else ""
-        raise InputError(f"{name}={value!r}: give a whole number, {least} or more{extra}.")
-    return int(value)
 
 
 def check_small(game: Game, option: str) -> None:

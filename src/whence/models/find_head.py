@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+import torch
 from torch import nn
 from transformers import PreTrainedModel
 
 from whence.errors import InputError, NotSupported
 from whence.models.facts import vocab_size
 from whence.models.lm_head import LMHead, check_head, head_of_model, head_of_module
+
+
+class Loader(Protocol):
+    """Reads a checkpoint as a language model."""
+
+    def __call__(self, name: str, dtype: torch.dtype, device: torch.device) -> PreTrainedModel: ...
 
 
 @dataclass
@@ -22,16 +28,20 @@ class Heads:
     model: PreTrainedModel
     name: str  # of the model, for errors
     told: Any = None  # what `load` was told or knows of
-    load: Callable[[str], PreTrainedModel] | None = None
+    load: Loader | None = None
     found: dict[Any, LMHead] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_kind(self.told)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what was found: it holds functions made for the purpose, which cannot be pickled."""
+        return {**vars(self), "found": {}}
 
     def __call__(self, given: Any = None) -> LMHead:
         """`given` (a name, a directory, a live model or a module), else the model's own, else the one that was told."""
+        check_kind(given)
         key = str(given) if isinstance(given, Path) else given
-        if not (key is None or isinstance(key, (str, nn.Module))):
-            raise InputError(
-                f"lm_head= takes a name, a directory, a live model or a module, got {type(given).__name__}."
-            )
         if key not in self.found:
             head, model = self._find(key), self.model
             check_head(head, model.config.hidden_size, vocab_size(model), model.device, model.dtype)
@@ -56,10 +66,15 @@ class Heads:
                 raise InputError(
                     f"lm_head={str(source)!r}: this Explainer was not made by whence.load; give a live model."
                 )
-            name, source = str(source), self.load(str(source))
+            name, source = str(source), self.load(str(source), self.model.dtype, self.model.device)
         if not isinstance(source, PreTrainedModel):
             return head_of_module(source)
         head = head_of_model(source, name)
         if head is None:
             raise NotSupported(f"lm_head={name!r} is a {type(source).__name__}: it has no language-model head.")
         return head
+
+
+def check_kind(given: Any) -> None:
+    if not (given is None or isinstance(given, (str, Path, nn.Module))):
+        raise InputError(f"lm_head= takes a name, a directory, a live model or a module, got {type(given).__name__}.")

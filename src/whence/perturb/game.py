@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from whence.attribution import Part
 from whence.errors import InputError, NotSupported, UnknownName
 from whence.inputs import Encoded
+from whence.numbers import seed_of
 from whence.perturb.rows import Bools, Rows, Units, delete, replace, units_of
 
 Floats = NDArray[np.float64]
@@ -101,9 +102,7 @@ class Game:
 
     def draw(self, seed: int) -> np.random.Generator:
         """Random numbers that depend on the seed and the text's tokens, not on what else is explained."""
-        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-            raise InputError(f"seed={seed!r}: give a whole number, 0 or more.")
-        return np.random.default_rng([seed, *self.text.row.input_ids])
+        return np.random.default_rng([seed_of(seed), *self.text.row.input_ids])
 
     def rows(self, keep: Bools) -> Rows:
         """The changed rows of a question."""

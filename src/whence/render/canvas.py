@@ -12,6 +12,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from functools import cache
 from itertools import pairwise
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 FONT = "DejaVu Sans"  # comes with matplotlib
 NO_LETTERS = ("Color", "Last Resort")  # fonts of pictures, which matplotlib cannot draw, and of boxes
 COLUMN, PAGE = 3.3, 6.9  # inches: one column and the full width of a two-column paper
+LEAST, MOST = 1.0, 100.0  # what letters of their size can be set in, and what no backend refuses to draw
 DPI = 200  # of .png files
 SMALL, NORMAL = 7.0, 8.0  # points
 FAINT = 0.15  # weaker cells carry no minus sign
@@ -46,7 +48,16 @@ def new_figure(width: float, height: float, theme: str = "light") -> tuple[Figur
     except ImportError:
         raise WhenceError("figures need matplotlib: pip install 'whence[plots]'.") from None
     chosen = theme_named(theme)
-    return Figure(figsize=(width, height), layout="constrained", facecolor=css(chosen.paper)), chosen
+    return Figure(figsize=(inches(width), height), layout="constrained", facecolor=css(chosen.paper)), chosen
+
+
+def inches(width: Any) -> float:
+    """A width that a figure can have."""
+    if isinstance(width, bool) or not isinstance(width, Real) or not LEAST <= float(width) <= MOST:
+        raise InputError(
+            f"width={width!r}: give inches, {LEAST:g} to {MOST:g}; a column of a paper has {COLUMN:g}, a page {PAGE:g}."
+        )
+    return float(width)
 
 
 def dress(axes: Axes, theme: Theme, *, frame: bool = True) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whence.errors import InputError, UnknownName
+from whence.explanation import Explanation
 from whence.render.canvas import (
     COLUMN,
     PAGE,
@@ -19,6 +21,7 @@ from whence.render.canvas import (
     families,
     headed,
     heat,
+    inches,
     new_figure,
     rows_of,
     shorten,
@@ -31,8 +34,6 @@ from whence.render.spans import Unit, heading, layer_names, score_name, summed, 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from whence.explanation import Explanation
-
 MOST_BARS = 40
 CELL = 0.24  # inches
 
@@ -42,7 +43,14 @@ def explanation_figure(e: Explanation, kind: str | None = None, **options: Any) 
     chosen = kind or ("bars" if e.layers is None else "layers")
     if chosen not in KINDS:
         raise UnknownName("kind of figure", chosen, list(KINDS))
-    return KINDS[chosen](e, **options)
+    draw = KINDS[chosen]
+    known = [name for name, p in inspect.signature(draw).parameters.items() if p.kind is p.KEYWORD_ONLY]
+    for name, value in options.items():
+        if name not in known:
+            raise UnknownName(f"option of the figure {chosen!r}", name, known)
+        if name == "width" and value is not None:
+            inches(value)
+    return draw(e, **options)
 
 
 def bars_figure(e: Explanation, *, width: float = COLUMN, theme: str = "light", pieces: bool = False) -> Figure:
@@ -95,6 +103,10 @@ def layers_figure(
         raise InputError(f"{e.method} has no layers to draw; attcat, cat, gae, rollout, alti and attnlrp have.")
     others = rows or {}
     for name, other in others.items():
+        if not isinstance(other, Explanation):
+            raise InputError(
+                f"row {name!r} is a {type(other).__name__}: rows={{name: an Explanation}} draws one below the layers."
+            )
         if other.input_ids != e.input_ids:
             raise InputError(f"row {name!r} explains another input; rows must be of the same tokens.")
     columns, signed = units(e, pieces=pieces), is_signed(e)
@@ -161,9 +173,9 @@ def word_ticks(set_ticks: Callable[..., Any], columns: list[Unit], **style: Any)
     )
 
 
-def highlight_figure(e: Explanation, **options: Any) -> Figure:
+def highlight_figure(e: Explanation, *, width: float = COLUMN, theme: str = "light", pieces: bool = False) -> Figure:
     """The highlighted text itself."""
-    return text_figure({e.method: e}, **options)
+    return text_figure({e.method: e}, width=width, theme=theme, pieces=pieces)
 
 
 KINDS: dict[str, Callable[..., Figure]] = {

@@ -6,6 +6,7 @@ import ipaddress
 from dataclasses import dataclass
 
 from whence.errors import InputError
+from whence.numbers import whole
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,7 @@ class Settings:
                 f"host {self.host!r} can be reached from other machines: give a --token (or --token auto), or stay on 127.0.0.1."
             )
         for name in ("max_characters", "max_body", "max_concurrent", "max_queue", "max_batch"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name}={getattr(self, name)}: give a whole number, 1 or more.")
+            whole(name, getattr(self, name))
         if not self.timeout > 0:  # so that nan is refused too
             raise InputError(f"timeout={self.timeout:g}: give seconds, more than 0.")
 

@@ -15,8 +15,6 @@ from whence.inputs import Batch, Encoded, Encoder
 from whence.tasks.base import PREDICTED, Ask, Prediction, Target, Term, keeps, refuse, with_contrast
 from whence.tasks.named import label_index
 
-ALL = -1  # less the number of tokens, in the place of one: their mean
-
 
 @dataclass(frozen=True)
 class SequenceClassification:
@@ -77,26 +75,27 @@ class SequenceClassification:
         found: list[list[tuple[Term, ...]]] = []
         for row, ask in zip(rows, asks, strict=True):
             wanted = range(len(self.labels)) if ask.many else [PREDICTED if ask.target is None else ask.target]
-            at = self._readout(row)
+            at = self._readouts(row)
             found.append([(label_term(index, ask.contrast, at),) for index in wanted if index != ask.contrast])
         return found
 
     def _target(self, row: Encoded, index: int, contrast: int | None) -> Target:
         against = None if contrast is None else (contrast, self.labels[contrast])
-        return label_target(index, self.labels[index], against, self._readout(row))
+        return label_target(index, self.labels[index], against, self._readouts(row))
 
-    def _readout(self, row: Encoded) -> int | None:
-        """The token at which the model answers; ALL − n for the mean of all n, None where it is none of them."""
+    def _readouts(self, row: Encoded) -> tuple[int, ...]:
+        """The token at which the model answers; several where it reads their mean, and none where it is neither."""
         at, by_id = (None, True) if self.where is None else self.where()
         at = ("last" if self.causal else "first") if at is None else at
         if at == "every":
-            return ALL - len(row)
+            mask = row.attention_mask
+            return tuple(i for i in range(len(row)) if mask is None or mask[i])
         if at != "last":
-            return 0 if at == "first" else None
+            return (0,) if at == "first" else ()
         if not by_id:
-            return len(row) - 1
+            return (len(row) - 1,)
         # Hugging Face's decoders read the rightmost token that is not padding, and tell padding by its id alone
-        return next((i for i in reversed(range(len(row))) if row.input_ids[i] != self.pad_id), 0)
+        return (next((i for i in reversed(range(len(row))) if row.input_ids[i] != self.pad_id), 0),)
 
     def answers(self, rows: Sequence[Encoded], logits: Tensor, log_probabilities: Tensor | None) -> list[Prediction]:
         values = logits if log_probabilities is None else log_probabilities.exp()
@@ -110,19 +109,15 @@ class SequenceClassification:
 
 
 @lru_cache(4096)  # rows of a batch have few different targets
-def label_target(index: int, label: str, against: tuple[int, str] | None, readout: int | None) -> Target:
+def label_target(index: int, label: str, against: tuple[int, str] | None, readouts: tuple[int, ...]) -> Target:
     """A label, rather than another if that is given."""
     contrast, name = against or (None, None)
-    return Target(label, index, (label_term(index, contrast, readout),), name)
+    return Target(label, index, (label_term(index, contrast, readouts),), name)
 
 
 @lru_cache(4096)
-def label_term(index: int, contrast: int | None, readout: int | None) -> Term:
-    """readout: a token, ALL − n for the mean of n tokens, or None if it is read at none."""
+def label_term(index: int, contrast: int | None, readouts: tuple[int, ...]) -> Term:
+    """readouts: one token, several of which the mean is read, or none."""
     against = None if contrast is None else (contrast,)
-    if readout is None:
-        return Term((0,), (index,), (), against, shares=())
-    if readout < 0:
-        n = ALL - readout
-        return Term((0,), (index,), tuple(range(n)), against, shares=(1 / n,) * n)
-    return Term((0,), (index,), (readout,), against)
+    shares = None if len(readouts) == 1 else tuple(1 / len(readouts) for _ in readouts)
+    return Term((0,), (index,), readouts, against, shares=shares)

@@ -9,7 +9,7 @@ from operator import attrgetter
 import torch
 from torch import Tensor, nn
 
-from whence.errors import ModelError
+from whence.errors import InputError, ModelError
 
 
 def check_finite(finite: Tensor) -> None:
@@ -18,6 +18,20 @@ def check_finite(finite: Tensor) -> None:
         raise ModelError(
             "the model answered with logits that are not finite numbers, though its weights are: try dtype='float32'."
         )
+
+
+def check_material(model: nn.Module) -> None:
+    """Weights must be there, and such that torch can differentiate through them."""
+    for name, parameter in model.named_parameters():
+        if parameter.is_meta:
+            raise InputError(
+                f"the model's parameter {name!r} holds no numbers (it is on the device 'meta', or offloaded): load the whole model onto one device."
+            )
+        if parameter.is_inference():
+            raise InputError(
+                f"the model's parameter {name!r} was made within torch.inference_mode(), so that nothing can be differentiated through it: "
+                "make or load the model outside."
+            )
 
 
 _CHECKED: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
