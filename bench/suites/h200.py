@@ -50,6 +50,7 @@ def tables(settings: Settings, company: Company) -> Iterator[Table]:
     yield from kernels.distance_tables(settings, *((2, 16) if settings.quick else DISTANCES))
     yield kernels.norm_table(settings)
     yield kernels.rule_table(settings)
+    yield kernels.method_table(settings)
     yield evaluation(settings)
     for precision in precisions:
         yield path_throughput(settings.with_dtype(precision))

@@ -15,8 +15,10 @@ first and the last is the floor. Without CUDA there is no fused kernel: its row 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from types import ModuleType
 from unittest.mock import patch
 
 import torch
@@ -27,8 +29,10 @@ from bench.peers import Company
 from bench.settings import Settings, multiplying
 from bench.shapes import Shape
 from bench.table import Row, Table
-from whence.methods import distances
+from whence.methods import attention_gradient, distances
+from whence.models import lm_head
 from whence.trace import rules
+from whence.trace.halves import storages
 
 SIZES = ((8, 128), (1, 512), (32, 512), (1, 2048))  # rows, tokens
 TOLERANCE = 1e-4
@@ -41,6 +45,7 @@ def tables(settings: Settings, company: Company) -> Iterator[Table]:
         yield from distance_tables(settings, rows, tokens)
     yield norm_table(settings)
     yield rule_table(settings)
+    yield method_table(settings)
 
 
 def norm_table(settings: Settings) -> Table:
@@ -96,38 +101,78 @@ def distance_tables(settings: Settings, rows: int, tokens: int) -> Iterator[Tabl
 
 
 def rule_table(settings: Settings) -> Table:
-    """The linear rule of deep-taylor at a feed-forward layer, its elementwise parts alone, and an activation by AttnLRP:
-    fused against torch's operations."""
+    """The linear rule of deep-taylor at a feed-forward layer, in float32 and in halves, its elementwise parts alone, a skip connection, the
+    mask of attention, and an activation by AttnLRP: fused against torch's operations."""
     shape = shape_for(settings)
     rows, wide = (32, 4 * shape.features) if settings.quick else (256 * 128, 4 * shape.features)
     torch.manual_seed(0)
     x, r = (torch.randn(rows, n, device=settings.device) for n in (shape.features, wide))
     weight, bias = torch.randn(wide, shape.features, device=settings.device), torch.randn(wide, device=settings.device)
+    weight = weight.bfloat16().float()  # so that it can be taken in halves
     z, weights = torch.nn.functional.linear(x, weight, bias), rules.Made()
+    halved = rules.Made(exact=storages([weight]))
+    # of one sign: sums over an example of both are noise, and so is what is divided by them
+    a, b, positive = (t.abs().add_(1).view(rows // 16, 16, wide) for t in (z, z / 2 + 1, r))
+    examples = (a, b, a + b, positive)
     cases: dict[str, Run] = {
         "linear rule": lambda: rules.linear_common(x, weight, z, bias, r, weights),
-        "its shares": lambda: rules.shares(r, z.abs(), z, bias),
+        "linear rule, in halves": lambda: rules.linear_common(x, weight, z, bias, r, halved),
+        "its shares": lambda: rules.shares(r, z.abs(), z, bias, 1e-6),
         "stabilised division": lambda: rules.safe_divide(r, z),
+        "skip connection": lambda: rules.addition_rescaled(*examples)[1],
+        "mask of attention": lambda: rules.masked_softmax(z, z, r),
         "AttnLRP's activation rule": lambda: rules.identity_coefficient(z, z.relu(), r),
     }
+    title = f"Relevance rules, {rows} × {shape.features} → {wide}, {settings.where()}"
+    return fused_and_not(settings, title, cases, {rules: ("fusible", "pays")})
+
+
+def method_table(settings: Settings) -> Table:
+    """What methods read of maps and vocabularies: fused against torch's operations."""
+    shape = shape_for(settings)
+    rows, tokens, words = (2, 16, 1000) if settings.quick else (256, 128, shape.words)
+    a, u, goal = layer(settings, shape, rows, tokens)
+    u = u.permute(2, 0, 1, 3).contiguous().permute(1, 2, 0, 3)  # head by head, as ALTI makes them
+    g = torch.randn_like(a)
+    features = torch.randn(rows * tokens, shape.features, device=settings.device)
+    table, bias = (torch.randn(words, *n, device=settings.device) for n in ((shape.features,), ()))
+    table.mul_(shape.features**-0.5)
+    parts = distances.Parts(a, u[..., :1].transpose(1, 2), u[0, 0, :, None], torch.zeros_like(goal), goal[..., 0])
+    cases: dict[str, Run] = {
+        "mean over heads of max(0, G ⊙ A)": lambda: attention_gradient.positive_products(g, a),
+        "ALTI's distances to own parts": lambda: distances.own_distances(parts, u, goal, 1),
+        f"log-sum-exp over {words:,} words": lambda: lm_head.log_sum_exp(features, table, bias),
+    }
+    title = f"Maps and vocabularies: {shape}, {rows} × {tokens}, {settings.where()}"
+    places = {attention_gradient: ("fusible",), distances: ("fusible",), lm_head: ("on_triton",)}
+    return fused_and_not(settings, title, cases, places)
+
+
+def fused_and_not(
+    settings: Settings, title: str, cases: dict[str, Run], places: dict[ModuleType, tuple[str, ...]]
+) -> Table:
+    """Every case by torch's operations, and fused. places: where it is asked whether a kernel may be used."""
+
+    def without(run: Run) -> torch.Tensor:
+        with ExitStack() as stack:
+            for module, names in places.items():
+                for name in names:
+                    stack.enter_context(patch.object(module, name, lambda *_: False))
+            return run()  # type: ignore[return-value]
+
     runs: dict[str, Run] = {}
     for name, run in cases.items():
-        runs |= {f"{name}, torch": partial(without_fusing, run)} | ({f"{name}, fused": run} if settings.cuda else {})
+        runs |= {f"{name}, torch": partial(without, run)} | ({f"{name}, fused": run} if settings.cuda else {})
     with multiplying("float32"):
         found = measure(runs, settings, 5)
         for row in found:
             if row.name.endswith("fused"):
                 with failing(row):
                     run = cases[row.name.removesuffix(", fused")]
-                    reference = without_fusing(run)
+                    reference = without(run)
                     row.difference = float((run() - reference).abs().max() / reference.abs().max())
                     row.wanted = {"difference": TOLERANCE}
-    return Table(f"Relevance rules, {rows} × {shape.features} → {wide}, {settings.where()}", found)
-
-
-def without_fusing(run: Run) -> torch.Tensor:
-    with patch.object(rules, "fusible", lambda *_: False):
-        return run()  # type: ignore[return-value]
+    return Table(title, found)
 
 
 def fused(a: torch.Tensor, u: torch.Tensor, goal: torch.Tensor) -> torch.Tensor:

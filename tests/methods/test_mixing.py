@@ -18,9 +18,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import whence
 from tests import architectures
+from whence import fused
 from whence.inputs import Encoded, collate
 from whence.models import SPECS
-from whence.trace import Block, Trace, fused, record
+from whence.trace import Block, Trace, record
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 NUMBERS = np.load(GOLDEN / "mixing.npz")

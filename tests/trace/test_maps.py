@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import weakref
 from typing import Any
 
@@ -152,3 +153,30 @@ def test_a_position_bias_counts() -> None:
     found, _ = attention.attention(torch.nn.Module(), q, k, v, mask, scaling=1.0, position_bias=bias)
     expected = F.scaled_dot_product_attention(q, k, v, attn_mask=bias + mask, scale=1.0).transpose(1, 2)
     torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("method", ["transatt", "mask-lrp", "partial-lrp", "gae", "alti"])
+def test_nothing_of_a_trace_waits_for_the_garbage_collector(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch may take a sixth of a GPU's memory: what refers to itself would fill it in a few calls."""
+    explainer = whence.load(architectures.build("bert", torch.float32), architectures.tokenizer())
+    config = explainer.model.config
+    heads = np.ones((config.num_hidden_layers, config.num_attention_heads))
+    options = {"head_mask": heads} if method == "mask-lrp" else {}
+    explainer.explain(TEXTS[0], method, **options)
+    contexts: list[weakref.ref[torch.Tensor]] = []
+    kernel = Attended.kernel
+
+    def told(self: Attended) -> torch.Tensor:
+        found = kernel(self)
+        contexts.append(weakref.ref(found))
+        return found
+
+    monkeypatch.setattr(Attended, "kernel", told)
+    gc.collect()
+    gc.disable()
+    try:
+        explainer.explain(TEXTS[0], method, **options)
+        assert contexts
+        assert not any(context() is not None for context in contexts)
+    finally:
+        gc.enable()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,10 +11,12 @@ import torch
 from torch import Tensor, nn
 from transformers.activations import NewGELUActivation
 
+import whence
 from tests import architectures
 from whence.errors import NotSupported, UnknownName
 from whence.trace import rules
 from whence.trace.gates import masked_keeping_sum
+from whence.trace.halves import pays, storages
 from whence.trace.relevance import relevance_ready
 from whence.trace.rules import RULE_SETS, Made, rule_set
 
@@ -96,6 +99,72 @@ def test_product(rule: object) -> None:
     found = rule(a, b, z, r)  # type: ignore[operator]
     np.testing.assert_allclose(found[0], left, atol=1e-12)
     np.testing.assert_allclose(found[1], right, atol=1e-12)
+
+
+@pytest.mark.parametrize("rule", [rules.product, rules.product_epsilon, rules.product_coefficient])
+def test_the_shares_of_a_product_by_themselves_and_with_keys_transposed(rule: rules.Product) -> None:
+    q, k, r = draw(2, 3, 4), draw(2, 5, 4, seed=1), draw(2, 3, 5, seed=2)
+    z = q @ k.mT
+    first, second = rule(q, k.mT, z, r)
+    laid_out = rule(q, k.mT.contiguous(), z, r)
+    np.testing.assert_allclose(first, laid_out[0], atol=1e-12)
+    np.testing.assert_allclose(second, laid_out[1], atol=1e-12)
+    np.testing.assert_array_equal(rule.first(q, k.mT, rule.ratio(r, z)), first)
+    if rule is not rules.product_coefficient:
+        assert second.mT.is_contiguous()  # as the keys lie
+
+
+def test_products_in_halves_are_of_models_in_bfloat16_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rules that divide run in float32; that bfloat16 holds a weight exactly is known of a model that is in it."""
+    seen: list[Tensor] = []
+
+    def in_halves(x: Tensor, matrix: Tensor) -> Tensor:
+        seen.append(matrix)
+        return x @ matrix
+
+    monkeypatch.setattr(rules, "pays", lambda x, matrix: True)
+    monkeypatch.setattr(rules, "product_in_halves", in_halves)
+
+    def found(dtype: torch.dtype, head: torch.dtype, method: str = "transatt") -> np.ndarray:
+        seen.clear()
+        model = architectures.build("bert", torch.float32).to(torch.bfloat16).to(dtype)
+        model.classifier.to(head)
+        return whence.load(model, architectures.tokenizer()).explain("good film", method).scores  # type: ignore[no-any-return]
+
+    plain = found(torch.float32, torch.float32)
+    assert not seen
+    np.testing.assert_allclose(found(torch.bfloat16, torch.bfloat16), plain, atol=1e-5)
+    weights = {m.weight.shape for m in architectures.build("bert").modules() if isinstance(m, nn.Linear)}
+    assert {t.shape for t in seen} >= set(weights) | {w[::-1] for w in weights}  # both ways
+    assert all(torch.equal(t, t.bfloat16().float()) for t in seen)
+    found(torch.bfloat16, torch.bfloat16, "lrp")  # in float64
+    assert not seen
+
+
+def test_products_in_halves_wait_for_a_gpu() -> None:
+    weight = torch.ones(4096, 4096)
+    assert not pays(torch.ones(4096, 4096), weight)
+    made = Made(exact=storages([weight]))
+    assert made.in_halves(weight)
+    assert made.in_halves(weight.T[:2])
+    assert not made.in_halves(weight.clone())
+    assert not Made().in_halves(weight)
+
+
+def test_what_cancels_by_the_rounding_of_halves_counts_as_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, weight, r = torch.tensor([[1.0, 1.0]]), torch.tensor([[-1.0, -1.0]]), torch.tensor([[1.0]])
+    z, real = x @ weight.T + 1e-5, rules.shares  # 2⁻¹⁷ of what cancels
+    found: list[Tensor] = []
+
+    def shares(*given: Any) -> Tensor:
+        found.append(real(*given))
+        return found[-1]
+
+    monkeypatch.setattr(rules, "shares", shares)
+    for made in (Made(exact=storages([weight])), Made()):
+        rules.linear_common(x, weight, z, None, r, made)
+    assert found[0].item() == 0
+    assert found[1].item() > 1e4
 
 
 def test_addition_and_its_rescaling_run_per_example() -> None:

@@ -7,8 +7,18 @@ from torch import Tensor
 
 from whence.attribution import Attribution
 from whence.errors import UnknownName
+from whence.fused import fusible
 from whence.registry import method
 from whence.trace import Trace
+
+
+def positive_products(g: Tensor, a: Tensor) -> Tensor:
+    """mean_h max(0, G ⊙ A): (b, H, n, n) twice → (b, n, n); one look at each on CUDA where Triton is there."""
+    if fusible(g, a):
+        from whence.methods.attention_triton import positive_products_fused
+
+        return positive_products_fused(g, a)
+    return (g * a).clamp_(min=0).mean(1)
 
 
 @method("grads", needs={"attention.grad:last"}, family="attention gradient", paper="AttCAT 'Grads', Mask-LRP 'CAM'")
@@ -19,9 +29,9 @@ def grads(trace: Trace) -> Tensor:
 
 @method("attgrads", needs={"attention", "attention.grad"}, family="attention gradient", paper="Grad-SAM, Barkan 2021")
 def attgrads(trace: Trace) -> Attribution:
-    """Grad-SAM: mean over layers, heads and queries of A^l ⊙ max(0, G^l), column j."""
+    """Grad-SAM: mean over layers, heads and queries of A^l ⊙ max(0, G^l), column j. (A ≥ 0, so that is max(0, G^l ⊙ A^l).)"""
     maps = zip(trace.attention, trace.attention_grad, strict=True)
-    layers = torch.stack([trace.mean_tokens((a * g.clamp(min=0)).mean(1), dim=1) for a, g in maps], dim=1)
+    layers = torch.stack([trace.mean_tokens(positive_products(g, a), dim=1) for a, g in maps], dim=1)
     return Attribution(layers.mean(1), layers)
 
 
@@ -61,6 +71,6 @@ def gae(trace: Trace) -> Attribution:
     relevance = trace.eye.expand(len(trace.lengths), -1, -1)  # (b, n, n)
     layers = []
     for a, g in zip(trace.attention, trace.attention_grad, strict=True):
-        relevance = relevance + (g * a).clamp(min=0).mean(1) @ relevance
+        relevance = relevance + positive_products(g, a) @ relevance
         layers.append(trace.at_readout(relevance))
     return Attribution(layers[-1], torch.stack(layers, dim=1))

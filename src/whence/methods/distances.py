@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from whence.trace.fused import fusible
+from whence.fused import fusible
 
 VECTOR_BYTES = 64 << 20  # U of the rows worked on at once; one row of 512 tokens of BERT-base takes 19 MB
 CACHE_BYTES = 4 << 20  # an ℓ1 block, which stays in the processor's cache while it is reduced
@@ -30,11 +30,10 @@ class Parts:
     """T_ij = scale_i · (Σ_h A_h[i, j] · value_j^h weight^h + δ_ij residual_j) for some rows of a batch."""
 
     attention: Tensor  # (b, H, n query, n key)
-    value: Tensor  # (b, H, n, e)
+    value: Tensor  # (b, H, n, e) in what the model ran in; everything else is at least float32
     weight: Tensor  # (H, e, d) W_O, centred and scaled by γ
     residual: Tensor  # (b, n, d) x, likewise
     scale: Tensor  # (b, n) 1/σ_i
-    dtype: torch.dtype  # what the model ran in; everything here is at least float32
 
     def rows(self) -> Iterator[tuple[slice, Parts]]:
         """A few rows of the batch at a time, as many as VECTOR_BYTES allow."""
@@ -56,7 +55,7 @@ class Parts:
         """U_h[j] = v_j^h W_O^h: (b, n, H, d), in another dtype on request. One product per head for all rows: by rows, W_O would be
         copied for each."""
         b, _, n, _ = self.value.shape
-        value, weight = self.value.to(dtype or self.value.dtype), self.weight.to(dtype or self.weight.dtype)
+        value, weight = (t.to(dtype or self.weight.dtype) for t in (self.value, self.weight))
         of_heads = value.transpose(0, 1).flatten(1, 2) @ weight  # (H, b·n, d)
         return of_heads.view(-1, b, n, of_heads.shape[-1]).permute(1, 2, 0, 3)
 
@@ -91,10 +90,20 @@ def distances(parts: Parts, target: Tensor, order: int) -> Tensor:
 def some_distances(parts: Parts, target: Tensor, order: int) -> Tensor:
     goal = target / parts.scale[:, :, None]  # so that the parts need no division: ‖t − sP‖ = s·‖t/s − P‖
     # sums of absolute values bear vectors that are rounded as the model's own states are
-    vectors = parts.vectors(parts.dtype if order == 1 and fusible(goal) else None)
+    vectors = parts.vectors(parts.value.dtype if order == 1 and fusible(goal) else None)
     found = l1_distances(parts.attention, vectors, goal) if order == 1 else l2_distances(parts, vectors, goal)
-    found.diagonal(dim1=-2, dim2=-1).copy_(torch.linalg.vector_norm(goal - parts.own(vectors), order, dim=-1))
+    found.diagonal(dim1=-2, dim2=-1).copy_(own_distances(parts, vectors, goal, order))
     return found.mul_(parts.scale[:, :, None])
+
+
+def own_distances(parts: Parts, vectors: Tensor, goal: Tensor, order: int) -> Tensor:
+    """‖goal_i − T_ii / scale_i‖: (b, n)."""
+    if order == 1 and fusible(goal, parts.residual):
+        from whence.methods.mixing_triton import own_l1_fused
+
+        return own_l1_fused(parts.attention, vectors, goal - parts.residual)
+    found: Tensor = torch.linalg.vector_norm(goal - parts.own(vectors), order, dim=-1)
+    return found
 
 
 def squared_norms(attention: Tensor, vectors: Tensor) -> Tensor:
@@ -126,7 +135,8 @@ def inner_products(parts: Parts, goal: Tensor) -> Tensor:
     found = torch.zeros_like(parts.attention[:, 0])
     for h in range(parts.attention.shape[1]):
         in_head = goal @ parts.weight[h].T  # (b, n, e)
-        found.addcmul_(parts.attention[:, h], in_head @ parts.value[:, h].transpose(-1, -2))
+        value = parts.value[:, h].to(in_head.dtype)
+        found.addcmul_(parts.attention[:, h], in_head @ value.transpose(-1, -2))
     return found
 
 

@@ -94,12 +94,12 @@ def first(block: Block) -> list[Norm]:
 def parts_of(block: Block, through: Sequence[Norm], with_eps: bool = False) -> Parts:
     """T_ij of a block after the given norms. A norm with fixed σ_i is linear, so it acts on W_O and x once, not on pairs."""
     weight, residual = block.output_weight, block.x
-    scale = torch.ones_like(block.x[..., 0])  # (b, n)
+    scale = torch.ones_like(residual[..., 0])  # (b, n)
     for norm in through:
         weight, residual = (transformed(vectors, norm) for vectors in (weight, residual))
         variance = norm.variance + norm.eps if with_eps else norm.variance
         scale = scale * variance.clamp(min=torch.finfo(variance.dtype).tiny).rsqrt()
-    return Parts(block.attention, block.value, weight, residual, scale, block.dtype)
+    return Parts(block.attention, block.own_value, weight, residual, scale)
 
 
 def transformed(vectors: Tensor, norm: Norm) -> Tensor:

@@ -19,6 +19,7 @@ QUERIES, KEYS, FEATURES = 64, 16, 128
 MORE_KEYS, BUSY = 64, 512  # in float32, where so many programs are left all the same
 HALVES = (8, 0)  # the first GPUs (compute capability) whose tensor cores take bfloat16
 GRAM_FEATURES = 128
+OWN_TOKENS, OWN_FEATURES = 16, 128
 PAIR_QUERIES, PAIR_KEYS = 32, 64
 
 
@@ -123,6 +124,53 @@ def l1_fused(attention: Tensor, vectors: Tensor, goal: Tensor) -> Tensor:
         SPLIT=split,
         num_warps=4,
     )
+    return out
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _own_kernel(  # type: ignore[no-untyped-def]
+    attention,  # (row, head, query, key)
+    vectors,  # (row, key, head, feature), features contiguous
+    goal,  # (row, query, feature), contiguous
+    out,  # (row, query), contiguous
+    n,
+    blocks,  # of tokens, in a row
+    a_row,
+    a_head,
+    a_diagonal,  # from one pair of a token with itself to the next
+    v_row,
+    v_key,
+    v_head,
+    d: tl.constexpr,
+    H: tl.constexpr,
+    BT: tl.constexpr,
+    BD: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64) // blocks
+    tokens = (tl.program_id(0) % blocks * BT + tl.arange(0, BT)).to(tl.int64)
+    total = tl.zeros((BT,), dtype=tl.float32)
+    for start in range(0, d, BD):
+        features = start + tl.arange(0, BD)
+        inside = (tokens < n)[:, None] & (features < d)[None, :]
+        away = tl.load(goal + (row * n + tokens)[:, None] * d + features[None, :], mask=inside, other=0.0)
+        for h in range(H):
+            weight = tl.load(attention + row * a_row + h * a_head + tokens * a_diagonal, mask=tokens < n, other=0.0)
+            at = vectors + row * v_row + h * v_head + tokens[:, None] * v_key + features[None, :]
+            away -= weight[:, None] * tl.load(at, mask=inside, other=0.0).to(tl.float32)
+        total += tl.sum(tl.abs(away), axis=1)
+    tl.store(out + row * n + tokens, total, mask=tokens < n)
+
+
+def own_l1_fused(attention: Tensor, vectors: Tensor, goal: Tensor) -> Tensor:
+    """‖goal_i − Σ_h A_h[i, i] U_h[i]‖₁ for shapes as in `l1_fused`: (b, n)."""
+    b, heads, n, _ = attention.shape
+    vectors, goal = vectors if vectors.stride(-1) == 1 else vectors.contiguous(), goal.contiguous()
+    out = torch.empty((b, n), dtype=torch.float32, device=attention.device)
+    a_row, a_head, a_query, a_key = attention.stride()
+    blocks = triton.cdiv(n, OWN_TOKENS)
+    places = (n, blocks, a_row, a_head, a_query + a_key, *vectors.stride()[:3])
+    known = {"d": goal.shape[-1], "H": heads, "BT": OWN_TOKENS, "BD": OWN_FEATURES, "num_warps": 4}
+    _own_kernel[(b * blocks,)](attention, vectors, goal, out, *places, **known)
     return out
 
 

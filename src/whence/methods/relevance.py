@@ -10,6 +10,7 @@ from torch import Tensor
 from whence.attribution import Attribution, Share
 from whence.errors import InputError, UnknownName
 from whence.methods.attention import rollout_rows, row_normalised
+from whence.methods.attention_gradient import positive_products
 from whence.registry import method
 from whence.trace import HeadParts, RelevancePass, Trace, rule_set
 
@@ -96,7 +97,7 @@ def partial_lrp(trace: Trace, *, rules: str = "lrp") -> Tensor:
 def relevance_rollout(trace: Trace, factor: float = 1.0) -> Attribution:
     """Row r of B^L···B^1, B^l = rownorm(factor · mean_h max(0, G^l ⊙ cam^l) + I); `.layers` holds the rows up to each layer."""
     pairs = zip(trace.attention_grad, trace.attention_relevance, strict=True)
-    maps = [(g * cam).clamp_(min=0).mean(1).mul_(factor) for g, cam in pairs]  # (b, n, n)
+    maps = [positive_products(g, cam).mul_(factor) for g, cam in pairs]  # (b, n, n)
     eye = torch.eye(maps[0].shape[-1], dtype=maps[0].dtype, device=maps[0].device)
     layers = rollout_rows(trace, [row_normalised(m + eye) for m in maps])
     return Attribution(layers[:, -1], layers)

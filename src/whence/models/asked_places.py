@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from whence.inputs import Batch
-from whence.models.first_token import close, logits_of, sample_inputs
+from whence.models.first_token import logits_of, sample_inputs
+from whence.models.rounding import close
 from whence.models.untouched import Lent, untouched
 
 _TRIED: weakref.WeakKeyDictionary[nn.Module, tuple[weakref.ref[nn.Module], bool]] = weakref.WeakKeyDictionary()

@@ -22,11 +22,9 @@ from transformers import PreTrainedModel
 from whence.errors import WhenceError
 from whence.models.facts import vocab_size, with_names
 from whence.models.layers import layers_of
+from whence.models.rounding import close
 from whence.models.specs import SPECS, part
 from whence.models.untouched import Lent, untouched
-
-CLOSE = {torch.float64: 1e-9, torch.float32: 1e-4}  # of the largest logit; products of other shapes round differently
-CLOSE_HALF = 5e-2
 
 # of the last layer: its output projection, and the norm on the sum with its residual
 Parts = tuple[nn.Module, nn.Module]
@@ -86,14 +84,6 @@ def sample_inputs(model: PreTrainedModel) -> dict[str, Any]:
     """Two rows of four tokens."""
     ids = torch.arange(8, device=model.device).reshape(2, 4) % vocab_size(model)
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids), **with_names(model)}
-
-
-def close(found: Tensor | None, wanted: Tensor) -> bool:
-    """Whether logits are numbers, and the same but for rounding."""
-    if found is None or found.shape != wanted.shape or not bool(torch.isfinite(wanted).all()):
-        return False
-    allowed = CLOSE.get(wanted.dtype, CLOSE_HALF) * wanted.abs().max()
-    return bool((found - wanted).abs().max() <= allowed)
 
 
 def logits_of(output: Any) -> Tensor | None:

@@ -17,9 +17,11 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from whence.errors import InputError, NotSupported
+from whence.fused import on_triton
 from whence.models.specs import part
 
 BLOCK_BYTES = 4 << 20  # a block of logits that stays in cache while it is reduced
+CUDA_BLOCK_BYTES = 256 << 20  # on CUDA a block is reduced in one pass, and larger products run faster
 OPAQUE_BYTES = 64 << 20  # logits of a head that cannot be taken apart, some positions at a time
 
 Step = str | Callable[[Tensor], Tensor]
@@ -78,7 +80,18 @@ class LMHead:
 
 
 def log_sum_exp(features: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """log Σ_v exp(f·w_v + b_v) for each f: features (m, e), weight (V, e) → (m,), in blocks over the vocabulary."""
+    """log Σ_v exp(f·w_v + b_v) for each f: features (m, e), weight (V, e) → (m,), in blocks over the vocabulary; a block is reduced
+    by one kernel on CUDA where Triton is there."""
+    if features.element_size() > 4 or not on_triton(features, weight):
+        return log_sum_exp_blocked(features, weight, bias)
+    from whence.models.lm_head_triton import log_sum_exp_fused
+
+    words = CUDA_BLOCK_BYTES // (len(features) * features.element_size()) // 256 * 256
+    return log_sum_exp_fused(features, weight, bias, max(256, words))
+
+
+def log_sum_exp_blocked(features: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """The reference: blocks that stay in the processor's cache while torch reduces them."""
     precise = torch.promote_types(features.dtype, torch.float32)
     columns = features.T.contiguous()  # (e, m): this way round the CPU's matrix product is a third faster
     largest = torch.full((len(features),), -torch.inf, dtype=precise, device=features.device)

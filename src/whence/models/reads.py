@@ -26,8 +26,8 @@ from transformers import PreTrainedModel
 from transformers.utils.generic import ModelOutput
 
 from whence.models.facts import is_causal, may_cache, pad_id, says_causal, special_ids, vocab_size, with_names
-from whence.models.first_token import close
 from whence.models.layers import layers_of
+from whence.models.rounding import close, rounding
 from whence.models.untouched import HOOKS, untouched
 
 FIRST, LAST, EVERY, ELSEWHERE = "first", "last", "every", "elsewhere"
@@ -291,9 +291,8 @@ class Try:
         if states.dim() != 3 or states.shape[0] != 3 or states.shape[1] < LONG:
             return says_causal(self.model)
         earlier = states[:2, : LONG - 1].detach()
-        if float((earlier[0] - earlier[1]).abs().max()) > 4 * torch.finfo(states.dtype).eps * float(
-            earlier.abs().max()
-        ):
+        noise = 4 * rounding(states.dtype, states.device) * float(earlier.abs().max())
+        if float((earlier[0] - earlier[1]).abs().max()) > noise:
             return False
         if seen.leaf is None or seen.leaves != 1 or not states.requires_grad:
             return True

@@ -89,6 +89,11 @@ class Attended:
         """A·v, in one kernel."""
         return F.scaled_dot_product_attention(self.query, self.key, self.value, attn_mask=self.bias, scale=self.scaling)
 
+    def side_by_side(self) -> Attended:
+        """Heads laid out one after the other, as products of all of them want them: made once where there will be many."""
+        q, k, v = (t.contiguous() for t in (self.query, self.key, self.value))
+        return replace(self, query=q, key=k, value=v)
+
     @torch.no_grad()
     def probabilities(self) -> Tensor:
         """A (b, H, query, key), in at least float32."""
@@ -102,11 +107,11 @@ class Attended:
     @torch.no_grad()
     def relevance(self, found: Tensor, run: Run) -> Tensor:
         """cam, the map's share of the relevance of A·v: (b, H, query, key)."""
-        shared = []
-        for some, r in self.by_heads(found):
+        product, shared = run.rules.product, []
+        for some, r, z in self.by_heads(found, self.handle.detach()):
             a = some.probabilities().to(some.value.dtype)
-            shared.append(run.rules.product(a, some.value, a @ some.value, r)[0])
-        return torch.cat(shared, 1)
+            shared.append(product.first(a, some.value, product.ratio(r, z)))
+        return joined(shared)
 
     def by_heads(self, *more: Tensor) -> Iterator[tuple[Any, ...]]:
         """The layer a few heads at a time, each with its share of other tensors that have heads."""
@@ -152,7 +157,9 @@ class Attention(Function):
         with no_operation_of_its_own(), torch.enable_grad():
             inner = tuple(t.detach().requires_grad_(run.gradients) for t in (query, key, value))
             context = replace(layer, query=inner[0], key=inner[1], value=inner[2]).kernel()
-        ctx.run, ctx.number, ctx.layer, ctx.inner, ctx.context = run, number, layer, inner, context
+        ctx.run, ctx.number, ctx.inner, ctx.context = run, number, inner, context
+        # not the tensor that is returned: that one holds this node, and the two would keep each other for good
+        ctx.layer = replace(layer, context=context.detach())
         return context.detach()
 
     @staticmethod
@@ -174,17 +181,22 @@ def through_attention(layer: Attended, r: Tensor, number: int, run: Run) -> tupl
     rules, found = run.rules, []
     assert rules.softmax is not None
     mask = run.gates.operands(number, r)
-    parts = [r] if mask is None else [r, mask]
-    for some, share, *masks in layer.by_heads(*parts):
+    parts = [r, layer.handle] if mask is None else [r, layer.handle, mask]
+    for some, share, z, *masks in layer.by_heads(*parts):
         products = some.query @ some.key.mT
         scores = some.scores(products)
         a = some.softmax(scores).to(some.value.dtype)
-        ra, rv = rules.product(a, some.value, a @ some.value, share)
+        ra, rv = rules.product(a, some.value, z, share)
         if masks:
             ra, rv = ra * masks[0], rv * masks[0]
         rq, rk = rules.product(some.query, some.key.mT, products, rules.softmax(scores, a, ra))
         found.append((rq, rk.mT, rv))
-    return tuple(torch.cat(parts, 1) for parts in zip(*found, strict=True))
+    return tuple(map(joined, zip(*found, strict=True)))
+
+
+def joined(of_heads: Sequence[Tensor]) -> Tensor:
+    """A few heads after the other; on a GPU they mostly fit at once."""
+    return of_heads[0] if len(of_heads) == 1 else torch.cat(list(of_heads), 1)
 
 
 def attention(
@@ -218,7 +230,8 @@ def attention(
     elif run is None or run.rules.fused_attention is not None:
         context = layer.kernel()
     else:
-        context = apply(Attention, query, key, value, detached(layer), run.gates.layers, run)
+        layer = layer.side_by_side()
+        context = apply(Attention, layer.query, layer.key, layer.value, detached(layer), run.gates.layers, run)
     tape = _tape.get()
     if tape is not None:
         tape.append(replace(detached(layer), context=context))

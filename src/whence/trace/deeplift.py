@@ -21,7 +21,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from whence.trace.rules import Made, Pair, RuleSet
+from whence.trace.rules import Made, Pair, Product, RuleSet
 
 STEEP = 8.0  # slopes further apart than this many thresholds are not of one smooth piece (ReLU at 0)
 
@@ -63,10 +63,11 @@ def secant(x: Tensor, y: Tensor, m: Tensor) -> Tensor:
     return for_inputs(torch.where(smooth, middle(slopes), quotient) * halves(m)[0])
 
 
-def product(a: Tensor, b: Tensor, z: Tensor, m: Tensor) -> Pair:
-    """z = a b (matrices)."""
-    upper = halves(m)[0]
-    return for_inputs(upper @ middle(b).mT), for_inputs(middle(a).mT @ upper)
+product = Product(  # of two matrices
+    lambda m, z: halves(m)[0],
+    lambda a, b, upper: for_inputs(upper @ middle(b).mT),
+    lambda a, b, upper: for_inputs(middle(a).mT @ upper),
+)
 
 
 def gate(a: Tensor, b: Tensor, z: Tensor, m: Tensor) -> Pair:

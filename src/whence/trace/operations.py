@@ -10,7 +10,6 @@ from enum import Enum
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd import Function
 
@@ -90,7 +89,7 @@ class Linear(Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, run: Run) -> Tensor:
-        z = F.linear(x, weight, bias)
+        z = run.made.linear(x, weight, bias)
         ctx.run, ctx.weight, ctx.bias = run, weight, bias
         ctx.save_for_backward(x, z)
         return z
@@ -99,7 +98,7 @@ class Linear(Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         run: Run = ctx.run
         if not run.relevance or run.rules.linear is None:
-            return grads[0] @ ctx.weight, None, None, None
+            return run.made.times(grads[0], ctx.weight, ctx.weight), None, None, None
         x, z = ctx.saved_tensors
         return run.rules.linear(x, ctx.weight, z, ctx.bias, grads[0], run.made), None, None, None
 

@@ -41,6 +41,7 @@ from whence.trace.attention import (
 from whence.trace.blocks import LayerRun, layer_runs, make_blocks
 from whence.trace.checks import check_finite, check_weights, was_checked, weights_stamp
 from whence.trace.graph import follows_gradients, put_rules
+from whence.trace.halves import storages
 from whence.trace.meanwhile import Later, Meanwhile, launched_by_another_thread
 from whence.trace.recording import Recording
 from whence.trace.relevance import relevance_ready
@@ -182,7 +183,10 @@ def forward(
         if dtype is None or dtype == model.dtype:
             output = model(**inputs)
         else:
-            output = torch.func.functional_call(model, weights_in(model, dtype), (), inputs)
+            weights = weights_in(model, dtype)
+            if run is not None and dtype == torch.float32 and all(p.dtype == torch.bfloat16 for p in lent.parameters):
+                run.made.exact = storages(weights.values())
+            output = torch.func.functional_call(model, weights, (), inputs)
     if run is not None and on_graph and not put_rules([t for t in output.values() if isinstance(t, Tensor)], run):
         return None
     shown = [Shown(a) for a in getattr(output, "attentions", None) or ()] if fall_back else []

@@ -21,7 +21,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from whence.errors import UnknownName
-from whence.trace.fused import fusible
+from whence.fused import fusible
+from whence.trace.halves import NOISE, pays, product_in_halves
 
 STABILISER = 1e-9  # the released code's: added to every denominator, whatever its sign
 EPSILON = 1e-6  # of the ε rule, with the sign of the denominator
@@ -37,6 +38,7 @@ class Made:
     """What rules need more than once, made once per trace: |W|, W⁺ and W⁻ of every weight met, and zeros."""
 
     kept: dict[tuple[object, ...], Tensor] = field(default_factory=dict)
+    exact: frozenset[int] = frozenset()  # where weights lie that bfloat16 holds exactly (`halves.storages`)
 
     def get(self, kind: str, weight: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:
         key = (kind, weight.data_ptr(), weight.shape, weight.stride())
@@ -51,6 +53,23 @@ class Made:
             self.kept[key] = torch.zeros_like(like)
         return self.kept[key]
 
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """x Wᵀ + b"""
+        if self.in_halves(weight) and pays(x, weight.T):
+            z = product_in_halves(x, weight.T)
+            return z if bias is None else z.add_(bias)
+        return F.linear(x, weight, bias)
+
+    def times(self, x: Tensor, matrix: Tensor, weight: Tensor) -> Tensor:
+        """x·matrix, where the matrix holds a weight's numbers or their sizes, as it is or transposed."""
+        if self.in_halves(weight) and pays(x, matrix):
+            return product_in_halves(x, matrix)
+        return x @ matrix
+
+    def in_halves(self, weight: Tensor) -> bool:
+        """Whether products with a weight may be taken in halves."""
+        return bool(self.exact) and weight.untyped_storage().data_ptr() in self.exact
+
     def absolute(self, weight: Tensor) -> Tensor:
         return self.get("abs", weight, torch.abs)
 
@@ -61,18 +80,20 @@ class Made:
         return self.get("negative", weight, lambda w: w.clamp(max=0))
 
 
-def safe_divide(a: Tensor, b: Tensor) -> Tensor:
-    """a / (b + 1e-9), and 0 where b is 0: as in the released code."""
+def safe_divide(a: Tensor, b: Tensor, factor: float = 1.0) -> Tensor:
+    """factor · a / (b + 1e-9), and 0 where b is 0: as in the released code. A factor of ½ is exact, wherever it is applied."""
     if fusible(a, b):
         from whence.trace import rules_triton
 
-        return rules_triton.quotient(a, b, STABILISER)
-    return (a / (b + STABILISER)).masked_fill(b == 0, 0.0)
+        return rules_triton.quotient(a, b, STABILISER, factor)
+    found = (a / (b + STABILISER)).masked_fill(b == 0, 0.0)
+    return found if factor == 1 else found.mul_(factor)
 
 
-def epsilon_divide(a: Tensor, b: Tensor) -> Tensor:
-    """a / (b + ε·sign b), with sign 0 = 1."""
-    return a / torch.where(b < 0, b - EPSILON, b + EPSILON)
+def epsilon_divide(a: Tensor, b: Tensor, factor: float = 1.0) -> Tensor:
+    """factor · a / (b + ε·sign b), with sign 0 = 1."""
+    found = a / torch.where(b < 0, b - EPSILON, b + EPSILON)
+    return found if factor == 1 else found.mul_(factor)
 
 
 def per_example(values: Tensor) -> Tensor:
@@ -91,8 +112,9 @@ def linear_common(x: Tensor, weight: Tensor, z: Tensor, bias: Tensor | None, r: 
     rounding noise, which counts as the 0 it stands for.
     """
     size, magnitude = x.abs(), made.absolute(weight)
-    s = shares(r, F.linear(size, magnitude), z, bias)
-    by_sign, by_size = s @ weight, s @ magnitude
+    noise = NOISE if made.in_halves(weight) else 16 * torch.finfo(x.dtype).eps
+    s = shares(r, made.times(size, magnitude.T, weight), z, bias, noise)
+    by_sign, by_size = made.times(s, weight, weight), made.times(s, magnitude, weight)
     if fusible(by_sign, by_size, x):
         from whence.trace import rules_triton
 
@@ -100,9 +122,9 @@ def linear_common(x: Tensor, weight: Tensor, z: Tensor, bias: Tensor | None, r: 
     return by_sign.mul_(x).addcmul_(by_size, size)
 
 
-def shares(r: Tensor, total: Tensor, z: Tensor, bias: Tensor | None) -> Tensor:
-    """½S = R / (|x||W| + xW) from total = |x||W|, whose memory is used up, and z = xW + b; 0 where only noise is left."""
-    noise = 16 * torch.finfo(total.dtype).eps
+def shares(r: Tensor, total: Tensor, z: Tensor, bias: Tensor | None, noise: float) -> Tensor:
+    """½S = R / (|x||W| + xW) from total = |x||W|, whose memory is used up, and z = xW + b; 0 where only noise is left, which
+    is a share of the total."""
     if fusible(r, total, z):
         from whence.trace import rules_triton
 
@@ -133,25 +155,37 @@ def linear_epsilon(x: Tensor, weight: Tensor, z: Tensor, bias: Tensor | None, r:
 # ---- products of two traced operands --------------------------------------------------------------------------------------
 
 
-def product(a: Tensor, b: Tensor, z: Tensor, r: Tensor) -> Pair:
-    """z = a b: R_a = ½ a ⊙ (S bᵀ), R_b = ½ b ⊙ (aᵀ S), S = R / z; halved so that both together keep R."""
-    return split_product(a, b, safe_divide(r, z))
+@dataclass(frozen=True)
+class Product:
+    """z = a b. What each operand gets of R follows from one S; of a map A only its own share may be wanted."""
+
+    ratio: Callable[[Tensor, Tensor], Tensor]  # R, z → S
+    first: Callable[[Tensor, Tensor, Tensor], Tensor]  # a, b, S → R_a
+    second: Callable[[Tensor, Tensor, Tensor], Tensor]  # a, b, S → R_b
+
+    def __call__(self, a: Tensor, b: Tensor, z: Tensor, r: Tensor) -> Pair:
+        s = self.ratio(r, z)
+        return self.first(a, b, s), self.second(a, b, s)
 
 
-def product_epsilon(a: Tensor, b: Tensor, z: Tensor, r: Tensor) -> Pair:
-    """The same with the ε rule's denominator."""
-    return split_product(a, b, epsilon_divide(r, z))
+def first_share(a: Tensor, b: Tensor, s: Tensor) -> Tensor:
+    """a ⊙ (S bᵀ)"""
+    return (s @ b.mT).mul_(a)
 
 
-def split_product(a: Tensor, b: Tensor, s: Tensor) -> Pair:
-    s = s * 0.5
-    return a * (s @ b.mT), b * (a.mT @ s)
+def second_share(a: Tensor, b: Tensor, s: Tensor) -> Tensor:
+    """b ⊙ (aᵀ S), laid out in memory as b is: keys come transposed."""
+    if b.stride(-1) != 1 == b.stride(-2):
+        return (s.mT @ a).mul_(b.mT).mT
+    return (a.mT @ s).mul_(b)
 
 
-def product_coefficient(a: Tensor, b: Tensor, z: Tensor, c: Tensor) -> Pair:
-    """AttnLRP, eq. 13–14 (uniform rule): half of the gradient each."""
-    c = c * 0.5
-    return c @ b.mT, a.mT @ c
+# R_a = ½ a ⊙ (S bᵀ), R_b = ½ b ⊙ (aᵀ S), S = R / z; halved so that both together keep R
+product = Product(lambda r, z: safe_divide(r, z, 0.5), first_share, second_share)
+# the same with the ε rule's denominator
+product_epsilon = Product(lambda r, z: epsilon_divide(r, z, 0.5), first_share, second_share)
+# AttnLRP, eq. 13–14 (uniform rule): half of the gradient each
+product_coefficient = Product(lambda c, z: c * 0.5, lambda a, b, c: c @ b.mT, lambda a, b, c: a.mT @ c)
 
 
 def gate(a: Tensor, b: Tensor, z: Tensor, r: Tensor) -> Pair:
@@ -179,12 +213,21 @@ def addition_rescaled(a: Tensor, b: Tensor, z: Tensor, r: Tensor) -> Pair:
 
     Sums run over one example's tokens and features; padded tokens carry no relevance and so do not count.
     """
+    if fusible(a, b, r):
+        from whence.trace import rules_triton
+
+        return rules_triton.rescaled(a, b, r, STABILISER, scales)
     ra, rb = addition(a, b, z, r)
-    sum_a, sum_b, total = per_example(ra), per_example(rb), per_example(r)
+    scale_a, scale_b = scales(per_example(ra), per_example(rb), per_example(r))
+    return ra.mul_(scale_a), rb.mul_(scale_b)
+
+
+def scales(sum_a: Tensor, sum_b: Tensor, total: Tensor) -> Pair:
+    """What brings the sums of two branches to |ΣR_a| / (|ΣR_a| + |ΣR_b|) of ΣR, and likewise."""
     both = sum_a.abs() + sum_b.abs()
     return (
-        ra.mul_(safe_divide(safe_divide(sum_a.abs(), both) * total, sum_a)),
-        rb.mul_(safe_divide(safe_divide(sum_b.abs(), both) * total, sum_b)),
+        safe_divide(safe_divide(sum_a.abs(), both) * total, sum_a),
+        safe_divide(safe_divide(sum_b.abs(), both) * total, sum_b),
     )
 
 
@@ -206,7 +249,11 @@ def masked_softmax(x: Tensor, y: Tensor, r: Tensor) -> Tensor:
 
     Departure: where sums are rescaled the released code rescales this one too, by a ΣR/ΣR that is 1 but for rounding.
     """
-    return safe_divide(r, x) * x
+    if fusible(r, x):
+        from whence.trace import rules_triton
+
+        return rules_triton.through_mask(r, x, STABILISER)
+    return safe_divide(r, x).mul_(x)
 
 
 def identity_coefficient(x: Tensor, y: Tensor, c: Tensor) -> Tensor:
@@ -248,7 +295,7 @@ class RuleSet:
     about: str
     carries: str  # "relevance" or "coefficient"
     linear: Callable[[Tensor, Tensor, Tensor, Tensor | None, Tensor, Made], Tensor] | None
-    product: Callable[[Tensor, Tensor, Tensor, Tensor], Pair]  # matrix product
+    product: Product  # of two matrices
     gate: Callable[[Tensor, Tensor, Tensor, Tensor], Pair]  # elementwise product
     skip: Callable[[Tensor, Tensor, Tensor, Tensor], Pair] | None  # a + b of two states
     rotation: Callable[[Tensor, Tensor, Tensor, Tensor], Pair] | None  # a + b of one state's scaled parts (rotary)
