@@ -14,7 +14,9 @@ from torch import Tensor, nn
 import whence
 from tests import architectures
 from whence.errors import InputError, NotSupported, UnknownName
+from whence.trace.attention import Attended
 from whence.trace.relevance import relevance_ready
+from whence.trace.rules import RuleSet
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 COVERED = (
@@ -191,6 +193,29 @@ def test_attnlrp_is_the_same_in_a_fused_kernel_and_written_out() -> None:
         fused, written = ex.explain(ROWS, "attnlrp"), ex.explain(ROWS, ["raw-attention", "attnlrp"])["attnlrp"]
         for a, b in zip(fused, written, strict=True):
             np.testing.assert_allclose(a.scores, b.scores, atol=1e-12)
+
+
+@pytest.mark.parametrize("rules", ["deep-taylor", "lrp", "epsilon", "attnlrp"])
+@pytest.mark.parametrize("method", ["transatt", "partial-lrp"])
+def test_a_map_gets_half_of_the_relevance_of_what_it_makes(
+    method: str, rules: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Σ_j cam[h, i, j] = ½ Σ_d R[h, i, d] of the context A·v, by every rule set: they all share a product evenly."""
+    seen = 0
+    relevance = Attended.relevance
+
+    def told(self: Attended, found: Tensor, by: RuleSet) -> Tensor:
+        nonlocal seen
+        seen += 1
+        cam, context = relevance(self, found, by), self.handle.detach()
+        assert by.name == rules
+        carried = found * context if rules == "attnlrp" else found
+        torch.testing.assert_close(cam.sum(-1), carried.sum(-1) / 2, rtol=1e-3, atol=1e-6)
+        return cam
+
+    monkeypatch.setattr(Attended, "relevance", told)
+    explainer("bert").explain(ROWS, method, rules=rules)
+    assert seen
 
 
 # ---- precision ------------------------------------------------------------------------------------------------------------

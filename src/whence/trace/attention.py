@@ -24,6 +24,7 @@ from transformers.masking_utils import sdpa_mask
 from whence.errors import NotSupported
 from whence.models import says_causal, two_part, uses_attention_interface
 from whence.trace.operations import Run, apply, no_operation_of_its_own, run_in_use
+from whence.trace.rules import RuleSet
 
 NAME = "whence"
 UNASKED = "whence-sdpa"  # torch's kernel, with a mask that is made without looking into it
@@ -105,12 +106,13 @@ class Attended:
         return found @ self.value.mT
 
     @torch.no_grad()
-    def relevance(self, found: Tensor, run: Run) -> Tensor:
-        """cam, the map's share of the relevance of A·v: (b, H, query, key)."""
-        product, shared = run.rules.product, []
+    def relevance(self, found: Tensor, rules: RuleSet) -> Tensor:
+        """cam, the map's share of the relevance of A·v, from what a backward carried there by these rules: (b, H, query, key)."""
+        product, shared = rules.product, []
         for some, r, z in self.by_heads(found, self.handle.detach()):
             a = some.probabilities().to(some.value.dtype)
-            shared.append(product.first(a, some.value, product.ratio(r, z)))
+            share = product.first(a, some.value, product.ratio(r, z))
+            shared.append(share if rules.carries == "relevance" else share.mul_(a))
         return joined(shared)
 
     def by_heads(self, *more: Tensor) -> Iterator[tuple[Any, ...]]:
@@ -145,8 +147,8 @@ class Shown:
     def gradient(self, found: Tensor) -> Tensor:
         return found
 
-    def relevance(self, found: Tensor, run: Run) -> Tensor:
-        return found
+    def relevance(self, found: Tensor, rules: RuleSet) -> Tensor:
+        return found if rules.carries == "relevance" else found * self.handle.detach()
 
 
 class Attention(Function):

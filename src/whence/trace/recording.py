@@ -171,25 +171,27 @@ class Recording:
         flat = [t for tensors in inputs.values() for t in tensors]
         if wanted.heads is not None:
             wanted.heads.check([layer.handle for layer in self.layers], self.run.gates.layers)
-        scalar = trace.scalar
-        with self.run.carrying(wanted.heads, rule_set(wanted.rules)):
-            if self.run.rules.carries == "coefficient":
-                coefficients = gradients(self.y(scalar).sum(), flat, keep=not last)
-                found = list(torch._foreach_mul(coefficients, [t.detach() for t in flat]))
+        scalar, rules = trace.scalar, rule_set(wanted.rules)
+        with self.run.carrying(wanted.heads, rules):
+            if rules.carries == "coefficient":
+                found = gradients(self.y(scalar).sum(), flat, keep=not last)
             else:
                 contrastive = scalar.any_contrast
                 found = gradients(scalar.chosen(self.logits).sum(), flat, keep=contrastive or not last)
                 if contrastive:
                     against = gradients(scalar.rejected(self.logits).sum(), flat, keep=not last)
                     found = [a - b for a, b in zip(found, against, strict=True)]
-        relevances = iter(found)
-        recorded: dict[str, Tensors] = {need: [next(relevances) for _ in tensors] for need, tensors in inputs.items()}
+        carried = iter(found)
+        recorded: dict[str, Tensors] = {need: [next(carried) for _ in tensors] for need, tensors in inputs.items()}
         maps: dict[str, Tensors] = {}
         if "attention.relevance" in recorded:
             at_handles = recorded.pop("attention.relevance")
             layers = self.layers[-len(at_handles) :]
-            make = [partial(layer.relevance, r, self.run) for layer, r in zip(layers, at_handles, strict=True)]
+            make = [partial(layer.relevance, r, rules) for layer, r in zip(layers, at_handles, strict=True)]
             maps["attention.relevance"] = self.maps(make)
+        if rules.carries == "coefficient":  # R = x ⊙ c
+            for need, coefficients in recorded.items():
+                recorded[need] = torch._foreach_mul(list(coefficients), [t.detach() for t in inputs[need]])
         return replace(trace, recorded={**trace.recorded, **neutral_padding(recorded, self.batch), **maps})
 
     def _inputs_of_logit(self) -> dict[str, list[Tensor]]:
