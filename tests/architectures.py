@@ -105,15 +105,20 @@ def build(
         pytest.skip(
             "before it joined transformers' attention interface ModernBERT's own eager attention made NaN in float64"
         )
-    with torch.no_grad():
-        for key, parameter in model.named_parameters():
-            if parameter.dim() > 1:
-                parameter.normal_(0, 0.12)
-            elif "norm" in key.lower() and key.endswith("weight"):
-                parameter.uniform_(0.6, 1.4)
-            else:
-                parameter.normal_(0, 0.1)
+    draw_weights(model)
     return model.to(dtype).eval()
+
+
+@torch.no_grad()
+def draw_weights(model: PreTrainedModel) -> None:
+    """Larger than transformers draws them."""
+    for key, parameter in model.named_parameters():
+        if parameter.dim() > 1:
+            parameter.normal_(0, 0.12)
+        elif "norm" in key.lower() and key.endswith("weight"):
+            parameter.uniform_(0.6, 1.4)
+        else:
+            parameter.normal_(0, 0.1)
 
 
 @cache

@@ -68,14 +68,7 @@ def build(name: str, task: str = CLASSIFIER, **implementation: Any) -> PreTraine
     common = {key: value for key, value in common.items() if key not in left_out}
     torch.manual_seed(0)
     model = architectures.AUTO[task].from_config(CONFIG_MAPPING[kind](**{**common, **changes}), **implementation)
-    with torch.no_grad():
-        for key, parameter in model.named_parameters():
-            if parameter.dim() > 1:
-                parameter.normal_(0, 0.12)
-            elif "norm" in key.lower() and key.endswith("weight"):
-                parameter.uniform_(0.6, 1.4)
-            else:
-                parameter.normal_(0, 0.1)
+    architectures.draw_weights(model)
     return model.double().eval()  # type: ignore[no-any-return]
 
 
