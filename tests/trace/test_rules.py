@@ -141,14 +141,16 @@ def test_products_in_halves_are_of_models_in_bfloat16_alone(monkeypatch: pytest.
     assert not seen
 
 
-def test_products_in_halves_wait_for_a_gpu() -> None:
-    weight = torch.ones(4096, 4096)
-    assert not pays(torch.ones(4096, 4096), weight)
+def test_products_in_halves_wait_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, weight = torch.ones(2, 4096), torch.ones(4096, 4096)
+    assert not pays(weight, weight)
     made = Made(exact=storages([weight]))
-    assert made.in_halves(weight)
-    assert made.in_halves(weight.T[:2])
-    assert not made.in_halves(weight.clone())
-    assert not Made().in_halves(weight)
+    assert not made.in_halves(x, weight.T, weight)
+    monkeypatch.setattr(rules, "pays", lambda x, matrix: True)
+    assert made.in_halves(x, weight.T, weight)
+    assert made.in_halves(x, weight[:2].T, weight[:2])  # a part of it lies there too
+    assert not made.in_halves(x, weight.T, weight.clone())
+    assert not Made().in_halves(x, weight.T, weight)
 
 
 def test_what_cancels_by_the_rounding_of_halves_counts_as_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,8 +163,10 @@ def test_what_cancels_by_the_rounding_of_halves_counts_as_nothing(monkeypatch: p
         return found[-1]
 
     monkeypatch.setattr(rules, "shares", shares)
-    for made in (Made(exact=storages([weight])), Made()):
-        rules.linear_common(x, weight, z, None, r, made)
+    monkeypatch.setattr(rules, "product_in_halves", torch.matmul)
+    for paid in (True, False):
+        monkeypatch.setattr(rules, "pays", lambda x, matrix, paid=paid: paid)
+        rules.linear_common(x, weight, z, None, r, Made(exact=storages([weight])))
     assert found[0].item() == 0
     assert found[1].item() > 1e4
 

@@ -55,20 +55,18 @@ class Made:
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """x Wᵀ + b"""
-        if self.in_halves(weight) and pays(x, weight.T):
+        if self.in_halves(x, weight.T, weight):
             z = product_in_halves(x, weight.T)
             return z if bias is None else z.add_(bias)
         return F.linear(x, weight, bias)
 
     def times(self, x: Tensor, matrix: Tensor, weight: Tensor) -> Tensor:
         """x·matrix, where the matrix holds a weight's numbers or their sizes, as it is or transposed."""
-        if self.in_halves(weight) and pays(x, matrix):
-            return product_in_halves(x, matrix)
-        return x @ matrix
+        return product_in_halves(x, matrix) if self.in_halves(x, matrix, weight) else x @ matrix
 
-    def in_halves(self, weight: Tensor) -> bool:
-        """Whether products with a weight may be taken in halves."""
-        return bool(self.exact) and weight.untyped_storage().data_ptr() in self.exact
+    def in_halves(self, x: Tensor, matrix: Tensor, weight: Tensor) -> bool:
+        """Whether that product is taken in halves: it may be, and pays."""
+        return bool(self.exact) and weight.untyped_storage().data_ptr() in self.exact and pays(x, matrix)
 
     def absolute(self, weight: Tensor) -> Tensor:
         return self.get("abs", weight, torch.abs)
@@ -112,7 +110,7 @@ def linear_common(x: Tensor, weight: Tensor, z: Tensor, bias: Tensor | None, r: 
     rounding noise, which counts as the 0 it stands for.
     """
     size, magnitude = x.abs(), made.absolute(weight)
-    noise = NOISE if made.in_halves(weight) else 16 * torch.finfo(x.dtype).eps
+    noise = NOISE if made.in_halves(size, magnitude.T, weight) else 16 * torch.finfo(x.dtype).eps
     s = shares(r, made.times(size, magnitude.T, weight), z, bias, noise)
     by_sign, by_size = made.times(s, weight, weight), made.times(s, magnitude, weight)
     if fusible(by_sign, by_size, x):
