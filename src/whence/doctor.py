@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from whence.engine import free_memory
 from whence.errors import WhenceError
 from whence.load import load
+from whence.room import free_memory
 from whence.version import version_of, versions
 from whence.zoo import names
 from whence.zoo.integrity import damaged

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Callable, Sequence, Sized
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
-from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -18,6 +16,7 @@ from transformers import PreTrainedModel
 from whence.errors import ModelError
 from whence.inputs import Batch, Encoded, collate
 from whence.models import Lender, ModelChanged, Reads, pad_id, reads_of
+from whence.room import is_out_of_memory
 from whence.tasks import SequenceClassification, Task
 from whence.trace import Recording, record
 
@@ -95,31 +94,3 @@ def where_answered(model: PreTrainedModel) -> tuple[str | None, bool]:
     """Where a classifier answers, and whether it tells padding by its id alone."""
     reads = reads_of(model)
     return reads.at, reads.by_id
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """CUDA says so by type, the CPU allocator only by words."""
-    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "not enough memory" in str(error)
-
-
-def free_memory(device: torch.device) -> int | None:
-    """Bytes that can still be had on a device; None where nobody says."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    try:
-        found = re.search(r"MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"))
-    except OSError:
-        return None
-    return int(found[1]) * 1024 if found and device.type == "cpu" else None
-
-
-def check_attention_fits(per_pair: int, longest: int, device: torch.device) -> None:
-    """Refuse a text whose attention alone, at `per_pair` bytes for every (query, key), is more than there is room for,
-    before it takes the machine down."""
-    wanted, free = per_pair * longest**2, free_memory(device)
-    if free is not None and wanted > free:
-        raise ModelError(
-            f"the attention of a text of {longest} tokens takes about {wanted / 1e9:.0f} GB, and {free / 1e9:.0f} GB are free: "
-            "shorten it, or use methods that keep none: gradient-x-input, gradient, simple, integrated-gradients, cat, "
-            "grad-cam, attnlrp, occlusion."
-        )

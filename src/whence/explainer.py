@@ -12,27 +12,24 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from whence.attribution import Part
 from whence.batches import Outcome, trace_batch
-from whence.engine import Engine, check_attention_fits, free_memory
+from whence.engine import Engine
 from whence.errors import InputError, NotSupported
 from whence.explanation import Explanation
 from whence.generation import Generation, write_on
 from whence.heads.mask import as_mask
 from whence.inputs import Encoded, is_single, pack
 from whence.limits import BATCH_TOKENS
-from whence.models import lock_of, uses_attention_interface
+from whence.models import lock_of
 from whence.models.find_head import Heads, Loader
 from whence.numbers import whole
 from whence.parts import without_future
-from whence.passes import ForwardPass, Plan, forward_passes, plan_methods, traced
+from whence.passes import Plan, forward_passes, plan_methods, traced
 from whence.paths import run_paths
 from whence.perturb import run_perturbations
 from whence.progress import track
+from whence.room import attention_bytes, check_attention_fits, pairs_that_fit
 from whence.tasks import Ask, Prediction, Task
-from whence.trace.attention import unseen
 from whence.trace.checks import check_material
-
-ATTENTION_BYTES = 1 << 30  # how much attention, gradients included, one batch may hold at a time …
-ATTENTION_SHARE = 1 / 16  # … or on a GPU this share of the memory that is free, if it is more
 
 DEFAULT_METHOD = "attnlrp"
 FALLBACK_METHOD = "gae"  # runs wherever attention can be seen
@@ -306,10 +303,10 @@ class Explainer:
             waiting.append(partial(read, outcomes))
             return outcomes
 
-        per_pair = self._attention_bytes(passes)
+        per_pair = attention_bytes(self.model, passes)
         if per_pair:
             check_attention_fits(per_pair, max(map(len, rows), default=0), self.device)
-        found: list[Outcome] = self.each(rows, run, batch_tokens, self._pairs_that_fit(per_pair), progress)
+        found: list[Outcome] = self.each(rows, run, batch_tokens, pairs_that_fit(per_pair, self.device), progress)
         while waiting:
             waiting.pop()()
         for kind, runner in RUNNERS.items():
@@ -362,34 +359,9 @@ class Explainer:
             explanations.append(own)
         return explanations
 
-    def _attention_bytes(self, passes: Sequence[ForwardPass]) -> int:
-        """What every (query, key) pair of a batch needs: 0 if nobody looks at attention. One layer's maps with their gradient
-        or relevance, their product and its parts; and a matrix per layer that the heads are averaged into. Models that hand
-        out their maps themselves hold those of all layers."""
-        if not any(p.looks_at_attention for p in passes):
-            return 0
-        wanted = {need for p in passes for need in p.needs if need.startswith(("attention", "blocks"))}
-        config, own = self.model.config, self.model.config.get_text_config()
-        layers, heads = (
-            getattr(config, name, getattr(own, name, None)) for name in ("num_hidden_layers", "num_attention_heads")
-        )
-        if not isinstance(layers, int) or not isinstance(heads, int):
-            raise NotSupported(unseen(self.model))
-        maps = 2 + 2 * any(".grad" in need for need in wanted) + 2 * any(".relevance" in need for need in wanted)
-        if not uses_attention_interface(self.model):
-            maps *= layers
-        itemsize = max(4, self.model.dtype.itemsize)
-        return (maps * heads + 2 * layers) * itemsize
-
     def max_pairs(self, plan: Plan) -> int | None:
         """How many (query, key) pairs of a batch fit into the attention budget; None if nobody looks at attention."""
-        return self._pairs_that_fit(self._attention_bytes(forward_passes(traced(plan), self.model.dtype)))
-
-    def _pairs_that_fit(self, per_pair: int) -> int | None:
-        if not per_pair:
-            return None
-        free = free_memory(self.device) if self.device.type == "cuda" else None
-        return max(ATTENTION_BYTES, int(ATTENTION_SHARE * (free or 0))) // per_pair
+        return pairs_that_fit(attention_bytes(self.model, forward_passes(traced(plan), self.model.dtype)), self.device)
 
 
 def per_input(ask: Callable[..., Ask], asked: Mapping[str, Any], count: int, single: bool) -> list[Ask]:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from whence.attribution import Part
-from whence.engine import Engine, check_attention_fits
+from whence.engine import Engine
 from whence.errors import ModelError, NotSupported
 from whence.inputs import Batch, Encoded, pack, to_device
 from whence.methods.gradient import GRADIENT_OF
@@ -24,6 +24,7 @@ from whence.methods.path import Path, Tally
 from whence.models import pad_id, special_ids, vocab_size
 from whence.progress import counting
 from whence.registry import Method
+from whence.room import check_attention_fits
 from whence.tasks import Scalar, Target, Term
 from whence.trace import Recording
 from whence.trace.checks import check_finite
