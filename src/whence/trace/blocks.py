@@ -62,9 +62,9 @@ class Block:
     own_value: Tensor  # v (b, H, n, e), key heads repeated in grouped-query attention; b_V included
     own_weight: Tensor  # W_O (H, e, d)
     own_bias: Tensor | None  # b_O (d,)
-    own_states: tuple[
-        Tensor, Tensor, Tensor
-    ]  # the layer's input x, y after attention, and the layer's output: (b, n, d)
+    own_x: Tensor  # the layer's input (b, n, d)
+    own_y: Tensor  # after attention, likewise
+    own_output: Tensor  # the layer's
     norm: Norm | None  # on the residual sum; None in pre-norm models
     second_norm: Norm  # post-norm: on ff(y) + y, its output is the layer's; pre-norm: reads y for the feed-forward part
     finish: Callable[[Tensor], Tensor]  # y (…, d) → output (…, d): the feed-forward part with its residual and norm
@@ -87,17 +87,17 @@ class Block:
     @property
     def x(self) -> Tensor:
         """The residual, which is the layer's input: (b, n, d)."""
-        return precise(self.own_states[0])
+        return precise(self.own_x)
 
     @property
     def output(self) -> Tensor:
         """Of the whole layer: (b, n, d)."""
-        return precise(self.own_states[2])
+        return precise(self.own_output)
 
     @property
     def y(self) -> Tensor:
         """The block's real output: (b, n, d)."""
-        return precise(self.own_states[1])
+        return precise(self.own_y)
 
     @property
     def attention(self) -> Tensor:
@@ -199,7 +199,9 @@ def make_block(spec: Spec, run: LayerRun, maps: Sequence[Tensor], number: int, v
         own_value=value,
         own_weight=weight.reshape(value.shape[1], value.shape[-1], -1),
         own_bias=bias,
-        own_states=(run.x, run.y, run.output),
+        own_x=run.x,
+        own_y=run.y,
+        own_output=run.output,
         norm=norm,
         second_norm=second,
         finish=finisher(spec, run.layer),
