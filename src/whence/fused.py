@@ -8,6 +8,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
+BFLOAT16_CORES = (8, 0)  # the first GPUs (compute capability) whose tensor cores take bfloat16
+
 
 @cache
 def has_triton() -> bool:
@@ -23,3 +25,8 @@ def fusible(*tensors: Tensor) -> bool:
     """All on one GPU, in float32 and of one shape."""
     first = tensors[0]
     return all(t.dtype == torch.float32 and t.shape == first.shape for t in tensors) and on_triton(*tensors)
+
+
+def multiplies_halves(tensor: Tensor) -> bool:
+    """Whether products in bfloat16 run on tensor cores where a tensor lies, so that float32 may be taken in two halves of it."""
+    return torch.cuda.get_device_capability(tensor.device) >= BFLOAT16_CORES

@@ -314,6 +314,14 @@ def test_the_fused_kernel_needs_triton(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert look()
 
 
+@pytest.mark.parametrize(("capability", "wanted"), [((7, 5), False), ((8, 0), True), ((9, 0), True), ((12, 0), True)])
+def test_halves_are_multiplied_where_tensor_cores_take_them(
+    capability: tuple[int, int], wanted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    assert fused.multiplies_halves(torch.ones(1)) is wanted
+
+
 def test_matrices_are_stored_only_on_request_and_survive_json() -> None:
     ex = explainer("bert")
     assert ex.explain(TEXTS[0], "alti").matrices is None

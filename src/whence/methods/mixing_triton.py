@@ -15,9 +15,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from whence.fused import multiplies_halves
+
 QUERIES, KEYS, FEATURES = 64, 16, 128
 MORE_KEYS, BUSY = 64, 512  # in float32, where so many programs are left all the same
-HALVES = (8, 0)  # the first GPUs (compute capability) whose tensor cores take bfloat16
 GRAM_FEATURES = 128
 OWN_TOKENS, OWN_FEATURES = 16, 128
 PAIR_QUERIES, PAIR_KEYS = 32, 64
@@ -101,7 +102,7 @@ def l1_fused(attention: Tensor, vectors: Tensor, goal: Tensor) -> Tensor:
     vectors = vectors if vectors.stride(-1) == 1 else vectors.contiguous()
     goal = goal.contiguous()
     out = torch.empty((b, n, n), dtype=torch.float32, device=attention.device)
-    split = vectors.dtype == torch.float32 and torch.cuda.get_device_capability(vectors.device) >= HALVES
+    split = vectors.dtype == torch.float32 and multiplies_halves(vectors)
     blocks = triton.cdiv(n, QUERIES)
     keys = MORE_KEYS if split and b * blocks * triton.cdiv(n, MORE_KEYS) >= BUSY else KEYS
     grid = (blocks, triton.cdiv(n, keys), b)

@@ -42,8 +42,8 @@ def _taken_in_kernel(  # type: ignore[no-untyped-def]
 def take_in(logits: Tensor, bias: Tensor | None, largest: Tensor, total: Tensor) -> None:
     """logits (m, block) and their bias (block,) into `largest` and `total` (m,), both float32."""
     known = {"BIASED": bias is not None, "BLOCK": BLOCK, "num_warps": 4}
-    words = logits if bias is None else bias
-    _taken_in_kernel[(len(logits),)](logits, words, largest, total, logits.shape[1], logits.stride(0), **known)
+    shift = logits if bias is None else bias  # not looked into without a bias
+    _taken_in_kernel[(len(logits),)](logits, shift, largest, total, logits.shape[1], logits.stride(0), **known)
 
 
 def log_sum_exp_fused(features: Tensor, weight: Tensor, bias: Tensor | None, step: int) -> Tensor:

@@ -15,9 +15,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from whence.fused import on_triton
+from whence.fused import multiplies_halves, on_triton
 
-CORES = (8, 0)  # the first GPUs (compute capability) whose tensor cores take bfloat16
 WORTH = 1 << 31  # multiply-adds from which on a product in halves takes less time, with all that it needs
 NOISE = 2.0**-15  # of a sum whose terms cancel, what tensor cores leave, as a share of the terms' sizes
 
@@ -33,7 +32,7 @@ def pays(x: Tensor, matrix: Tensor) -> bool:
         x.dtype == torch.float32
         and x.numel() * matrix.shape[-1] >= WORTH
         and on_triton(x, matrix)
-        and torch.cuda.get_device_capability(x.device) >= CORES
+        and multiplies_halves(x)
     )
 
 
