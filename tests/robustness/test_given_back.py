@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from inspect import CO_GENERATOR
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -30,6 +31,7 @@ GROUPS = {
     "perturbations": ["occlusion", "kernel-shap"],
 }
 OPTIONS: dict[str, dict[str, Any]] = {"paths": {"steps": 4}, "relevance": {"head_mask": [[1, 0, 1, 1]] * 3}}
+OURS = str(Path(whence.__file__).parent)
 POINTS = 24  # calls at which each group is broken off
 
 
@@ -45,9 +47,8 @@ def is_work(frame: FrameType) -> bool:
     """A call on the way to the answer and back. A generator that goes on may be one that is being closed, where Python itself
     swallows errors."""
     goes_on = frame.f_code.co_flags & CO_GENERATOR and frame.f_lasti > 0
-    return not goes_on and any(
-        part in frame.f_code.co_filename for part in ("/whence/", "/transformers/", "/torch/nn/")
-    )
+    file = frame.f_code.co_filename  # a checkout may itself be called whence
+    return not goes_on and (file.startswith(OURS) or any(part in file for part in ("/transformers/", "/torch/nn/")))
 
 
 @contextmanager

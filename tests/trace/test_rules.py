@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode, _get_current_function_mode, _pop_mode
 from transformers.activations import NewGELUActivation
 
 import whence
@@ -17,7 +19,7 @@ from whence.errors import NotSupported, UnknownName
 from whence.trace import rules
 from whence.trace.gates import masked_keeping_sum
 from whence.trace.halves import pays, storages
-from whence.trace.relevance import relevance_ready
+from whence.trace.relevance import RelevanceMode, relevance_ready
 from whence.trace.rules import RULE_SETS, Made, rule_set
 
 TINY = 1e-9
@@ -320,3 +322,18 @@ def test_masked_softmax_is_the_z_rule_of_adding_the_mask() -> None:
         if x[index] != 0:
             expected[index] = x[index] * r[index] / (x[index] + 1e-9)
     assert torch.allclose(rules.masked_softmax(x, x.softmax(-1), r), expected, rtol=1e-14, atol=0)
+
+
+def test_a_mode_that_is_off_already_takes_nobody_elses_off() -> None:
+    """torch takes a mode off while it runs: a Ctrl-C there was answered with an error of torch's, or cost a mode of the user's."""
+
+    class Other(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return func(*args, **(kwargs or {}))
+
+    model = architectures.model("bert")
+    for around in (nullcontext(), Other()):
+        with around as other:
+            with relevance_ready(model, list(model.modules()), "deep-taylor", 1):
+                assert isinstance(_pop_mode(), RelevanceMode)
+            assert _get_current_function_mode() is other

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode, resolve_name
+from torch.overrides import TorchFunctionMode, _get_current_function_mode, resolve_name
 
 from whence.errors import NotSupported
 from whence.trace.handlers import HANDLERS, LEFT_ALONE
@@ -95,6 +95,18 @@ def composites_of(modules: Sequence[nn.Module], rules: RuleSet) -> list[nn.Modul
 
 
 @contextmanager
+def switched_on(mode: TorchFunctionMode) -> Iterator[None]:
+    """torch takes a mode off while it runs, so a Ctrl-C may find it off already: then there is nothing to take off, and what is on
+    top is somebody else's."""
+    try:
+        mode.__enter__()  # type: ignore[no-untyped-call]
+        yield
+    finally:
+        if _get_current_function_mode() is mode:  # type: ignore[no-untyped-call]
+            mode.__exit__(None, None, None)
+
+
+@contextmanager
 def relevance_ready(
     model: nn.Module,
     modules: Sequence[nn.Module],
@@ -135,7 +147,7 @@ def relevance_ready(
     handles: list[Any] = [m.register_forward_pre_hook(before) for m in composites]
     handles += [m.register_forward_hook(after) for m in composites]
     try:
-        with nullcontext() if on_graph else RelevanceMode(run), run.running():
+        with nullcontext() if on_graph else switched_on(RelevanceMode(run)), run.running():
             yield run
     finally:
         for _, _, aside in filter(None, entered):  # a module that was left by an error
