@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Callable, Sequence, Sized
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, wraps
 from itertools import groupby
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from transformers import PreTrainedModel
 
 from whence.errors import ModelError
 from whence.inputs import Batch, Encoded, collate
-from whence.models import Lender, ModelChanged, Reads, pad_id, reads_of
+from whence.models import Lender, ModelChanged, Reads, lock_of, pad_id, reads_of
 from whence.room import is_out_of_memory
 from whence.tasks import SequenceClassification, Task
 from whence.trace import Recording, record
 
 Result = TypeVar("Result")
 Row = TypeVar("Row", bound=Sized)
+Call = TypeVar("Call", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,12 @@ class Engine:
     def reads(self) -> Reads:
         """What the model reads: tried when it is first asked for, so ask before the model is lent and hooked."""
         return reads_of(self.model)
+
+    @property
+    def exclusive(self) -> threading.RLock:
+        """The model's lock. Hold it from the first look at the model, its configuration included, to the last: while another
+        thread has the model, its padding id, attention and hooks are not its owner's."""
+        return lock_of(self.model)
 
     @property
     def device(self) -> torch.device:
@@ -88,6 +96,17 @@ class Engine:
             torch.cuda.empty_cache()
         half = len(numbers) // 2
         return self.in_memory(rows, numbers[:half], run) + self.in_memory(rows, numbers[half:], run)
+
+
+def exclusively(call: Call) -> Call:
+    """A function of an engine that has its model to itself from beginning to end (`Engine.exclusive`)."""
+
+    @wraps(call)
+    def alone(engine: Engine, *args: Any, **options: Any) -> Any:
+        with engine.exclusive:
+            return call(engine, *args, **options)
+
+    return cast(Call, alone)
 
 
 def where_answered(model: PreTrainedModel) -> tuple[str | None, bool]:

@@ -19,7 +19,6 @@ from whence.generation import Generation, write_on
 from whence.heads.mask import as_mask
 from whence.inputs import Encoded, is_single, pack
 from whence.limits import BATCH_TOKENS
-from whence.models import lock_of
 from whence.models.find_head import Heads, Loader
 from whence.numbers import whole
 from whence.parts import without_future
@@ -43,12 +42,11 @@ Call = TypeVar("Call", bound=Callable[..., Any])
 
 
 def one_at_a_time(call: Call) -> Call:
-    """A call of an Explainer has its model to itself from beginning to end: also ids, embeddings and the configuration must not
-    be read while another thread has the model changed."""
+    """A call of an Explainer has its model to itself from beginning to end (`Engine.exclusive`)."""
 
     @wraps(call)
     def alone(self: Explainer, *given: Any, **named: Any) -> Any:
-        with lock_of(self.model):
+        with self.engine.exclusive:
             return call(self, *given, **named)
 
     return cast(Call, alone)
@@ -112,6 +110,7 @@ class Explainer:
         done = self.each(rows, run, batch_tokens)
         return done[0] if is_single(inputs) else done
 
+    @one_at_a_time
     def each(
         self,
         rows: Sequence[Encoded],
@@ -140,6 +139,7 @@ class Explainer:
         """One input as rows of the model: one, or several windows of which `choose` takes the best. Runs no model."""
         return self._task.encode([item], [ask], on_long)[0]
 
+    @one_at_a_time
     def choose(self, windows: Sequence[tuple[Encoded, ...]], batch_tokens: int = BATCH_TOKENS) -> list[Encoded]:
         """One row per input: where an input is read in several windows, the one that answers best."""
         several = [i for i, w in enumerate(windows) if len(w) > 1]
@@ -272,6 +272,14 @@ class Explainer:
             return {name: Generation(tuple(es)) for name, es in found.items()}
         return Generation(tuple(found))
 
+    def resolve(self, plan: Plan) -> Plan:
+        """A plan for this model: the head mask of a method is read, or is the model's own. The plan that comes in stays as it is."""
+        return {
+            name: (m, {**o, "head_mask": as_mask(o["head_mask"], self.embedded_heads)} if "head_mask" in o else o)
+            for name, (m, o) in plan.items()
+        }
+
+    @one_at_a_time
     def attribute(
         self,
         rows: Sequence[Encoded],
@@ -282,9 +290,7 @@ class Explainer:
         progress: bool | None = False,
     ) -> dict[str, list[list[Explanation]]]:
         """Rows that are encoded already, by every method of a plan (`plan_methods`): for each row one Explanation per target."""
-        for _, chosen in plan.values():
-            if "head_mask" in chosen:
-                chosen["head_mask"] = as_mask(chosen["head_mask"], self.embedded_heads)
+        plan = self.resolve(plan)
         found = self._attribute(rows, asks, plan, batch_tokens, progress)
         return {name: self._explanations(rows, found, name, chosen) for name, (_, chosen) in plan.items()}
 
@@ -359,9 +365,11 @@ class Explainer:
             explanations.append(own)
         return explanations
 
+    @one_at_a_time
     def max_pairs(self, plan: Plan) -> int | None:
         """How many (query, key) pairs of a batch fit into the attention budget; None if nobody looks at attention."""
-        return pairs_that_fit(attention_bytes(self.model, forward_passes(traced(plan), self.model.dtype)), self.device)
+        passes = forward_passes(traced(self.resolve(plan)), self.model.dtype)
+        return pairs_that_fit(attention_bytes(self.model, passes), self.device)
 
 
 def per_input(ask: Callable[..., Ask], asked: Mapping[str, Any], count: int, single: bool) -> list[Ask]:

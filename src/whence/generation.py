@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +11,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from whence.engine import Engine
+from whence.engine import Engine, exclusively
 from whence.errors import InputError, Truncated
 from whence.explanation import Explanation
 from whence.inputs import Encoded
-from whence.models import untouched
+from whence.models import forked_random_state, untouched
 from whence.numbers import whole
 
 if TYPE_CHECKING:
@@ -73,15 +74,19 @@ class Generation:
         return f"<Generation of {len(self)} tokens by {self.explanations[0].method}: {self.text!r}>"
 
 
+@exclusively
 def write_on(engine: Engine, row: Encoded, count: int, sample: bool, seed: int) -> tuple[int, ...]:
     """The ids that the model writes after `row`: at most `count`, fewer where it ends its text or can read no more."""
     room = engine.task.encoder.max_length - len(row)
     if room < 1:
         raise InputError(f"the prompt has {len(row)} tokens and leaves the model no room to write: shorten it.")
     seed = whole("seed", seed, 0, below=SEEDS)
-    batch = engine.collate([row])
     model: Any = engine.model
-    with untouched(engine.model, pad_id=batch.pad_id), torch.no_grad(), torch.random.fork_rng():
+    with ExitStack() as stack:
+        stack.enter_context(forked_random_state(engine.model))
+        batch = engine.collate([row])
+        stack.enter_context(untouched(engine.model, pad_id=batch.pad_id))
+        stack.enter_context(torch.no_grad())
         torch.manual_seed(seed)
         seen = torch.ones_like(batch.input_ids) if batch.attention_mask is None else batch.attention_mask
         inputs = {"input_ids": batch.input_ids, "attention_mask": seen}

@@ -17,7 +17,7 @@ from whence.evaluate.layers import choose_layers
 from whence.evaluate.recipe import Recipe, read_recipe
 from whence.explainer import Explainer
 from whence.inputs import Encoder
-from whence.models import is_causal, max_length, pad_id, special_ids, type_vocab_size, vocab_size
+from whence.models import is_causal, lock_of, max_length, pad_id, special_ids, type_vocab_size, vocab_size
 from whence.table import Table
 from whence.tasks import (
     TASKS,
@@ -80,7 +80,8 @@ def load(
             )
         if device is not None and as_device(device) != model.device:
             raise InputError("a live model stays on its device: move it yourself (model.to(device)) before load().")
-        return follow(explainer(model, tokenizer, task, type(model).__name__, lm_head=lm_head), recipe, sample)
+        with lock_of(model):  # while another thread has it, its configuration is not its owner's
+            return follow(explainer(model, tokenizer, task, type(model).__name__, lm_head=lm_head), recipe, sample)
     if not isinstance(model, (str, Path)):
         raise InputError(
             f"load() takes a name, a directory, a hub id or a live model of transformers, got {type(model).__name__}"

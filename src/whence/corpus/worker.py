@@ -44,7 +44,7 @@ class Worker:
 
     def __init__(self, job: Job, explainer: Explainer) -> None:
         self.job, self.explainer = job, explainer
-        self.plan = plan_methods(job.methods, job.options, explainer.tuned)
+        self.plan = explainer.resolve(plan_methods(job.methods, job.options, explainer.tuned))
         self._reading = threading.Lock()
         self._freed = Freed()
 

@@ -185,7 +185,8 @@ def randomisation(
 ) -> Finding:
     """Rank correlation with the explanations of the destroyed model, for the classes that the real one predicted."""
     stranger = copy.copy(explainer)
-    stranger.model = copy.deepcopy(explainer.model)
+    with explainer.engine.exclusive:  # a copy of a model that another thread has would keep that thread's hooks
+        stranger.model = copy.deepcopy(explainer.model)
     stranger.engine = Engine(stranger.model, explainer.engine.task)
     stranger.lm_head = replace(explainer.lm_head, model=stranger.model, found=dict(explainer.lm_head.found))
     figures = {}

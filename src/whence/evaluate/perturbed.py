@@ -126,6 +126,10 @@ class Perturber:
 
     def answer(self, wanted: Sequence[Wanted], counter: Counter) -> list[Replies]:
         """The model's answers to everything that is wanted, every distinct row run once."""
+        with self.engine.exclusive:
+            return self._answer(wanted, counter)
+
+    def _answer(self, wanted: Sequence[Wanted], counter: Counter) -> list[Replies]:
         batches: dict[bool, list[tuple[int, str, Rows]]] = {}  # rows with positions of their own run by themselves
         inverses: list[dict[str, Ints]] = []
         for number, one in enumerate(wanted):

@@ -18,6 +18,7 @@ from whence.heads.mask import HeadMask, grid
 from whence.inputs import Batch, Encoded, Encoder, collate, pack
 from whence.limits import XI_POSITIONAL, XI_SYNTACTIC
 from whence.models import (
+    lock_of,
     max_length,
     pad_id,
     special_ids,
@@ -138,7 +139,10 @@ def head_statistics(
     pointed = np.zeros(0, np.int64)
     for group in track(groups, len(groups), "counting heads", progress):
         part = [fitting[i] for i in group]
-        best = strongest(model, collate([r for _, r in part], pad_id(model.config), model.device), [r for _, r in part])
+        rows_of_group = [r for _, r in part]
+        with lock_of(model):
+            batch = collate(rows_of_group, pad_id(model.config), model.device)
+            best = strongest(model, batch, rows_of_group)
         if hits is None:  # the first batch tells how many layers and heads there are
             depth, heads = best.shape[0], best.shape[2]
             hits = np.zeros((len(relations), depth, heads), np.int64)

@@ -4,6 +4,7 @@ import whence.backends  # noqa: F401  (first: it imports torch at rest)
 from whence.inputs.batching import Batch, Fetched, collate, pack, to_batch, to_device
 from whence.inputs.encode import Encoder, Input, check_unicode, is_single, where
 from whence.inputs.encoded import Encoded
+from whence.inputs.tokenizing import tokenize
 
 __all__ = [
     "Batch",
@@ -17,5 +18,6 @@ __all__ = [
     "pack",
     "to_batch",
     "to_device",
+    "tokenize",
     "where",
 ]

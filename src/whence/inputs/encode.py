@@ -16,6 +16,7 @@ from transformers import PreTrainedTokenizerBase
 
 from whence.errors import InputError, Truncated
 from whence.inputs.encoded import SOMETIMES, Encoded, Ints
+from whence.inputs.tokenizing import tokenize
 from whence.inputs.words import each_a_word, number_words, segments_apart, segments_of, words_from_pieces
 
 Input: TypeAlias = str | tuple[str, str] | Mapping[str, Any]
@@ -122,7 +123,7 @@ class Encoder:
     def _read(self, texts: list[str], pairs: list[str] | None = None, **options: Any) -> list[Read]:
         """What the tokenizer makes of texts, or of as many pairs."""
         tokenizer: Any = self.tokenizer
-        made = tokenizer(texts, pairs, verbose=False, return_attention_mask=False, **options)
+        made = tokenize(tokenizer, texts, pairs, verbose=False, return_attention_mask=False, **options)
         types = made.get("token_type_ids") if self.type_vocab_size > 1 else None
         return [
             Read(tuple(map(int, ids)), types and tuple(types[i]), made[i] if tokenizer.is_fast else None)

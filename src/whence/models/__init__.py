@@ -19,7 +19,7 @@ from whence.models.first_token import first_token_only, reads_first_token
 from whence.models.layers import layers_of, modules_of, uses_attention_interface
 from whence.models.reads import ELSEWHERE, EVERY, FIRST, LAST, Reads, known_reads, reads_forward, reads_of, two_part
 from whence.models.specs import SPECS, Spec, add_spec, spec_of
-from whence.models.untouched import Lender, Lent, ModelChanged, lock_of, untouched
+from whence.models.untouched import Lender, Lent, ModelChanged, forked_random_state, lock_of, untouched
 
 __all__ = [
     "ELSEWHERE",
@@ -36,6 +36,7 @@ __all__ = [
     "asked_places_only",
     "first_position",
     "first_token_only",
+    "forked_random_state",
     "is_causal",
     "known_reads",
     "layers_of",

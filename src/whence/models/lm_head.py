@@ -7,6 +7,8 @@ In pre-norm decoders the final norm belongs to the head (the "logit lens"): hidd
 
 from __future__ import annotations
 
+import copy
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +21,7 @@ from transformers import PreTrainedModel
 from whence.errors import InputError, NotSupported
 from whence.fused import on_triton
 from whence.models.specs import part
+from whence.models.untouched import HOOKS, MORE_ON_HOOKS
 
 BLOCK_BYTES = 4 << 20  # a block of logits that stays in cache while it is reduced
 CUDA_BLOCK_BYTES = 256 << 20  # on CUDA a block is reduced in one pass, and larger products run faster
@@ -119,10 +122,22 @@ def head_of_model(model: PreTrainedModel, name: str) -> LMHead | None:
             f"whence does not know what runs before the output embeddings of {type(model).__name__} ({kind!r}); pass the whole "
             "head as a module that maps hidden states to logits: lm_head=module."
         )
-    steps = [part(model, step) if isinstance(step, str) else step for step in HEADS[kind]]
+    steps = [without_hooks(part(model, step)) if isinstance(step, str) else step for step in HEADS[kind]]
     return LMHead(
         name, in_turn(steps), decoder.weight.detach(), None if decoder.bias is None else decoder.bias.detach()
     )
+
+
+def without_hooks(module: Any) -> Any:
+    """A module with the same parameters, which nobody listens to: the language model may be explained by another thread, whose
+    hooks would take these states for its own."""
+    if not isinstance(module, nn.Module):
+        return module
+    twin = copy.copy(module)
+    tables: dict[str, Any] = {name: OrderedDict() for name in (*HOOKS, *MORE_ON_HOOKS)}
+    children = {name: without_hooks(child) for name, child in module._modules.items()}
+    twin.__dict__.update(tables, _modules=children, training=False)
+    return twin
 
 
 def head_of_module(module: nn.Module) -> LMHead:

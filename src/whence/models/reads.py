@@ -28,7 +28,7 @@ from transformers.utils.generic import ModelOutput
 from whence.models.facts import is_causal, may_cache, pad_id, says_causal, special_ids, vocab_size, with_names
 from whence.models.layers import layers_of
 from whence.models.rounding import close, rounding
-from whence.models.untouched import HOOKS, untouched
+from whence.models.untouched import HOOKS, forked_random_state, lock_of, untouched
 
 FIRST, LAST, EVERY, ELSEWHERE = "first", "last", "every", "elsewhere"
 LONG, SHORT = 9, 5  # tokens of the rows that are tried
@@ -56,7 +56,9 @@ _KNOWN: weakref.WeakKeyDictionary[nn.Module, Reads] = weakref.WeakKeyDictionary(
 def reads_of(model: PreTrainedModel) -> Reads:
     """What the model reads; tried once per model. Call it before hooks of whence's own are there."""
     found = _KNOWN.get(model)
-    if found is None:
+    if found is not None:
+        return found
+    with lock_of(model):  # its configuration is another's while it is lent
         found, lasting = tried(model)
         if lasting:
             _KNOWN[model] = found
@@ -76,7 +78,7 @@ def reads_forward(model: PreTrainedModel) -> bool:
 def tried(model: PreTrainedModel) -> tuple[Reads, bool]:
     """What a model reads, and whether that holds for good: weights that are no numbers, and too little memory, say nothing."""
     try:
-        with unheard(model), torch.random.fork_rng(devices=cuda_of(model)):
+        with forked_random_state(model, cuda_of(model)), unheard(model):
             found = Try.of(model).reads()
     except (MemoryError, torch.OutOfMemoryError):
         return as_it_says(model), False

@@ -19,7 +19,9 @@ from transformers import PreTrainedModel
 from whence.models.layers import modules_of
 
 _LOCKS: weakref.WeakKeyDictionary[nn.Module, threading.RLock] = weakref.WeakKeyDictionary()
+_SHARED_LOCKS: weakref.WeakValueDictionary[int, threading.RLock] = weakref.WeakValueDictionary()  # by id of a config
 _GUARD = threading.Lock()
+_RANDOM_STATE = threading.RLock()  # torch has one for the whole process
 
 # a module's dicts in which torch keeps hooks; and those that say more of hooks that stand in one of the first two
 HOOKS = ("_forward_hooks", "_forward_pre_hooks")
@@ -33,9 +35,25 @@ CAPTURING = "_output_capturing_hooks_installed"  # transformers' mark that it ho
 
 
 def lock_of(model: nn.Module) -> threading.RLock:
-    """One lock per model: explaining from several threads is correct, and runs one call at a time."""
+    """One lock per model: explaining from several threads is correct, and runs one call at a time.
+
+    Heads on one body, and models that were made from one config object, share a lock: lending one changes the others too.
+    """
     with _GUARD:
-        return _LOCKS.setdefault(model, threading.RLock())
+        lock = _LOCKS.get(model)
+        if lock is None:
+            body = getattr(model, "base_model", model)
+            lock = _SHARED_LOCKS.setdefault(id(getattr(body, "config", body)), threading.RLock())
+            _LOCKS[model] = lock
+        return lock
+
+
+@contextmanager
+def forked_random_state(model: nn.Module, devices: Sequence[torch.device] | None = None) -> Iterator[None]:
+    """torch may be seeded and numbers drawn inside; afterwards its state is what it was. One thread at a time, and always with
+    the model's lock taken first, so that no two threads wait for each other. devices: those forked too; None for all."""
+    with lock_of(model), _RANDOM_STATE, torch.random.fork_rng(devices=devices):
+        yield
 
 
 @dataclass(frozen=True)

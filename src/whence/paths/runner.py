@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from whence.attribution import Part
-from whence.engine import Engine
+from whence.engine import Engine, exclusively
 from whence.errors import ModelError, NotSupported
 from whence.inputs import Batch, Encoded, pack, to_device
 from whence.methods.gradient import GRADIENT_OF
@@ -38,6 +38,7 @@ PAIR_COPIES = 8  # of an attention map, in such a run
 Sums = dict[str, Tensor]
 
 
+@exclusively
 def run_paths(
     engine: Engine,
     rows: Sequence[Encoded],

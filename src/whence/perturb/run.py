@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from whence.attribution import Part
-from whence.engine import Engine
+from whence.engine import Engine, exclusively
 from whence.errors import NotSupported
 from whence.inputs import Encoded
 from whence.models import stand_in_ids
@@ -48,6 +48,7 @@ class Running:
         return self.asked + len(self.question.keep) + self.question.later
 
 
+@exclusively
 def run_perturbations(
     engine: Engine,
     rows: Sequence[Encoded],

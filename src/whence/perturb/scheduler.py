@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from whence.engine import Engine
+from whence.engine import Engine, exclusively
 from whence.errors import InputError, ModelError
 from whence.inputs import Batch, Encoded, Fetched, pack, to_batch, to_device
 from whence.models import Lent, first_token_only, is_causal, pad_id, untouched
@@ -45,6 +45,7 @@ class Values:
         return None if self.log_probability is None else np.exp(self.log_probability)
 
 
+@exclusively
 def score_rows(
     engine: Engine,
     rows: Sequence[Encoded] | Rows,

@@ -165,7 +165,8 @@ class Worker:
 
 def run_jobs(explainer: Explainer, jobs: Sequence[Job]) -> list[Any]:
     """Jobs with the same key, in one call."""
-    return type(jobs[0]).run(explainer, jobs)
+    with explainer.engine.exclusive:
+        return type(jobs[0]).run(explainer, jobs)
 
 
 @contextmanager
@@ -173,7 +174,8 @@ def stopping_between_forwards(explainer: Explainer, check: Any) -> Iterator[None
     """Call `check` before every forward of the model in this thread: what it raises ends long work (perturbations, paths) in
     between. Who runs the same model in another thread is not meant."""
     own = threading.get_ident()
-    handle = explainer.model.register_forward_pre_hook(lambda *_: check() if threading.get_ident() == own else None)
+    with explainer.engine.exclusive:  # a hook that comes while another thread has the model would go with that thread's
+        handle = explainer.model.register_forward_pre_hook(lambda *_: check() if threading.get_ident() == own else None)
     try:
         yield
     finally:

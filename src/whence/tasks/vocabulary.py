@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from whence.errors import InputError
-from whence.inputs import Batch, check_unicode
+from whence.inputs import Batch, check_unicode, tokenize
 
 SHOWN = 20  # how many alternatives a prediction lists
 
@@ -40,7 +40,7 @@ class Vocabulary:
         spaced, plain = " " + given.lstrip(), given
         pieces: list[list[int]] = []
         for form in (spaced, plain) if self.spaced else (plain, spaced):
-            ids = [int(i) for i in tokenizer(form, add_special_tokens=False)["input_ids"]]
+            ids = [int(i) for i in tokenize(tokenizer, form, add_special_tokens=False)["input_ids"]]
             if len(ids) == 1 and ids[0] != tokenizer.unk_token_id:
                 return ids[0]
             pieces.append(ids)
