@@ -16,6 +16,7 @@ from starlette.testclient import TestClient
 
 import whence
 from tests import architectures
+from whence import zoo
 from whence.serve import Settings, create_app
 from whence.serve.run import listen, server_of, url_of
 
@@ -53,12 +54,12 @@ def listening(models: dict[str, whence.Explainer], **settings: Any) -> Iterator[
 
 @pytest.fixture(scope="session")
 def embedded() -> dict[str, whence.Explainer]:
-    return {name: whence.load(name) for name in ("sentiment", "nli", "qa", "masked-lm", "causal-lm")}
+    return {name: whence.load(name) for name in zoo.names()}
 
 
 @pytest.fixture(scope="session")
 def client(embedded: dict[str, whence.Explainer]) -> Iterator[TestClient]:
-    """The embedded models, one of each task."""
+    """The embedded models."""
     with serving(embedded, timeout=600) as found:
         found.get("/api/models")  # the survey is over
         yield found

@@ -80,8 +80,10 @@ class Explain:
 
 def rides_along(method: Method) -> bool:
     """Whether a method costs next to nothing once the plain pass has been made: it reads attention, gradients or hidden
-    states, and neither takes layers apart nor needs a backward of its own."""
-    own_work = {"blocks", "lm-head"} & method.needs() or method.relevance() is not None
+    states, and neither takes layers apart nor needs a backward of its own. What it needs says so: its backward of relevance
+    cannot be asked for before its options are complete (mask-lrp's head mask comes with the model)."""
+    needs = method.needs()
+    own_work = {"blocks", "lm-head"} & needs or any(".relevance" in need for need in needs)
     return method.kind == "trace" and not own_work and "max_tokens" not in method.defaults
 
 
