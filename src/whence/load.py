@@ -12,6 +12,7 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from whence import zoo
+from whence.checkpoint import ADAPTER, adapter, check_checkpoint, check_no_file
 from whence.errors import InputError, UnknownName, WhenceError
 from whence.evaluate.layers import choose_layers
 from whence.evaluate.recipe import Recipe, read_recipe
@@ -271,6 +272,7 @@ def from_pretrained(
     """A checkpoint by the ordinary Hugging Face machinery, from a directory, the local cache or the hub."""
     import transformers
 
+    check_no_file(name)
     with LOADING, quietly():  # both change what all threads see
         return _from_pretrained(transformers, name, dtype, task, trust_remote_code)
 
@@ -305,14 +307,18 @@ def _from_pretrained(
         raise unreadable("configuration", name, error) from error
     auto: Any = getattr(transformers, AUTO_CLASSES[task_of(config, None, task)])
     try:
+        revision = check_checkpoint(name, config)
         model, told = auto.from_pretrained(
             name,
             config=config,
             dtype=dtype,
+            revision=revision or "main",
             use_safetensors=True,
             trust_remote_code=trust_remote_code,
             output_loading_info=True,
         )
+    except WhenceError:
+        raise
     except Exception as error:
         raise unreadable("model", name, error) from error
     check_complete(name, type(model).__name__, told)
@@ -360,10 +366,8 @@ TOKENIZER_FILES = (
 
 
 def not_found(name: str, error: Exception) -> WhenceError:
-    if (Path(name) / "adapter_config.json").is_file():
-        return WhenceError(
-            f"the directory {name!r} holds an adapter, not a model: load it with peft, and save what merge_and_unload() returns, with the tokenizer."
-        )
+    if (Path(name) / ADAPTER).is_file():
+        return adapter(name)
     if Path(name).is_dir():
         return WhenceError(f"the directory {name!r} holds no Hugging Face model: {first_line(error)}")
     known = UnknownName("model", name, zoo.names())

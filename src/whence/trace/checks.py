@@ -32,6 +32,10 @@ def check_material(model: nn.Module) -> None:
                 f"the model's parameter {name!r} was made within torch.inference_mode(), so that nothing can be differentiated through it: "
                 "make or load the model outside."
             )
+        if parameter.is_complex():
+            raise InputError(
+                f"the model's parameter {name!r} is complex ({parameter.dtype}): whence explains models of real weights."
+            )
 
 
 _CHECKED: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
