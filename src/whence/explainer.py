@@ -21,6 +21,7 @@ from whence.inputs import Encoded, is_single, pack
 from whence.limits import BATCH_TOKENS
 from whence.models.find_head import Heads, Loader
 from whence.numbers import whole
+from whence.panics import panics_are_errors
 from whence.parts import without_future
 from whence.passes import Plan, forward_passes, plan_methods, traced
 from whence.paths import run_paths
@@ -46,7 +47,7 @@ def one_at_a_time(call: Call) -> Call:
 
     @wraps(call)
     def alone(self: Explainer, *given: Any, **named: Any) -> Any:
-        with self.engine.exclusive:
+        with self.engine.exclusive, panics_are_errors():
             return call(self, *given, **named)
 
     return cast(Call, alone)
@@ -131,10 +132,12 @@ class Explainer:
         """One row per input."""
         return self.choose(self._task.encode(items, asks, on_long), batch_tokens)
 
+    @panics_are_errors()
     def ask(self, target: Any = None, *, contrast: Any = None, continuation: Any = None, place: Any = None) -> Ask:
         """What is to be explained of one input, checked as far as it can be before the model has run."""
         return self._task.ask(target=target, contrast=contrast, continuation=continuation, place=place)
 
+    @panics_are_errors()
     def encode(self, item: Any, ask: Ask, on_long: str = "truncate") -> tuple[Encoded, ...]:
         """One input as rows of the model: one, or several windows of which `choose` takes the best. Runs no model."""
         return self._task.encode([item], [ask], on_long)[0]

@@ -19,6 +19,7 @@ from whence.evaluate.recipe import Recipe, read_recipe
 from whence.explainer import Explainer
 from whence.inputs import Encoder
 from whence.models import is_causal, lock_of, max_length, pad_id, special_ids, type_vocab_size, vocab_size
+from whence.panics import panics_are_errors
 from whence.table import Table
 from whence.tasks import (
     TASKS,
@@ -273,7 +274,7 @@ def from_pretrained(
     import transformers
 
     check_no_file(name)
-    with LOADING, quietly():  # both change what all threads see
+    with LOADING, quietly(), panics_are_errors():  # the first two change what all threads see
         return _from_pretrained(transformers, name, dtype, task, trust_remote_code)
 
 
@@ -344,7 +345,10 @@ def tokenizer_of(name: str, trust_remote_code: bool) -> PreTrainedTokenizerBase 
     if directory.is_dir() and not any((directory / f).exists() for f in TOKENIZER_FILES):
         return None
     try:
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(name, trust_remote_code=trust_remote_code)
+        with panics_are_errors():
+            tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+                name, trust_remote_code=trust_remote_code
+            )
     except Exception as error:
         raise unreadable("tokenizer", name, error) from error
     return tokenizer

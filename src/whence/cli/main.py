@@ -18,6 +18,7 @@ import whence
 from whence.cli.pictures import SHOWN_AS, as_shown, check_format, check_look, draw_one, put
 from whence.cli.streams import from_stdin, let_go, ready
 from whence.errors import InputError, UnknownName, WhenceError
+from whence.panics import as_error, is_panic
 from whence.table import Table
 from whence.version import versions
 
@@ -280,6 +281,10 @@ def main() -> None:
         let_go()
         about = f"{error.filename!r}: " if error.filename else ""
         code = told(f"the command could not go on: {about}{error.strerror or error}.")
+    except BaseException as error:
+        if not is_panic(error):
+            raise
+        code = told(str(as_error(error)))
     if code == INTERRUPTED:
         told("interrupted")
     sys.exit(code)

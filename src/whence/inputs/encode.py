@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from numbers import Integral
@@ -18,6 +19,7 @@ from whence.errors import InputError, Truncated
 from whence.inputs.encoded import SOMETIMES, Encoded, Ints
 from whence.inputs.tokenizing import tokenize
 from whence.inputs.words import each_a_word, number_words, segments_apart, segments_of, words_from_pieces
+from whence.panics import reading
 
 Input: TypeAlias = str | tuple[str, str] | Mapping[str, Any]
 
@@ -92,11 +94,12 @@ class Encoder:
         found: dict[int, Read] = {}
         if not (texts or pairs) or self.tokenizer is None or not self.tokenizer.is_fast:
             return found
-        if texts:
-            found |= zip(texts, self._read([inputs[i] for i in texts]), strict=True)
-        if pairs:
-            first, second = zip(*(inputs[i] for i in pairs), strict=True)
-            found |= zip(pairs, self._read(list(first), list(second)), strict=True)
+        with suppress(InputError):  # which text it was is found out when each is read by itself
+            if texts:
+                found |= zip(texts, self._read([inputs[i] for i in texts]), strict=True)
+            if pairs:
+                first, second = zip(*(inputs[i] for i in pairs), strict=True)
+                found |= zip(pairs, self._read(list(first), list(second)), strict=True)
         return found
 
     def _good_rows(self, inputs: Sequence[Any]) -> dict[int, Encoded]:
@@ -120,10 +123,11 @@ class Encoder:
             if len(row) <= self.max_length and not self.special_ids.issuperset(row)
         }
 
-    def _read(self, texts: list[str], pairs: list[str] | None = None, **options: Any) -> list[Read]:
+    def _read(self, texts: list[str], pairs: list[str] | None = None, at: str = "", **options: Any) -> list[Read]:
         """What the tokenizer makes of texts, or of as many pairs."""
         tokenizer: Any = self.tokenizer
-        made = tokenize(tokenizer, texts, pairs, verbose=False, return_attention_mask=False, **options)
+        with reading(at):
+            made = tokenize(tokenizer, texts, pairs, verbose=False, return_attention_mask=False, **options)
         types = made.get("token_type_ids") if self.type_vocab_size > 1 else None
         return [
             Read(tuple(map(int, ids)), types and tuple(types[i]), made[i] if tokenizer.is_fast else None)
@@ -149,7 +153,7 @@ class Encoder:
         if read is None:
             for part in (text, pair):
                 check_unicode(part, at)
-            (read,) = self._read(*given, add_special_tokens=framed)
+            (read,) = self._read(*given, at, add_special_tokens=framed)
         truncated = len(read.ids) > self.max_length and on_long != "keep"
         if truncated:
             if on_long == "error":
@@ -157,7 +161,7 @@ class Encoder:
                     f"{at}{len(read.ids)} tokens, but the model reads at most {self.max_length}: shorten the "
                     "text or allow on_long='truncate'."
                 )
-            (read,) = self._read(*given, add_special_tokens=framed, truncation=True, max_length=self.max_length)
+            (read,) = self._read(*given, at, add_special_tokens=framed, truncation=True, max_length=self.max_length)
         if self._surplus:
             self._check_known(read.ids, at)
         if self.special_ids.issuperset(read.ids):

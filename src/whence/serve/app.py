@@ -169,6 +169,7 @@ def create_app(
         redoc_url=None,
         default_response_class=Json,
     )
+    app.state.server = server
     add_routes(app, server)
     add_pages(app)
     add_errors(app)
@@ -240,6 +241,10 @@ def add_routes(app: FastAPI, server: Server) -> None:
 
     @app.get("/healthz", **answers(schema.Health))
     async def health() -> Response:
+        """Whether every model answers: 200, or 503 with those that do not."""
+        gone = [name for name, worker in server.workers.items() if not worker.answers]
+        if gone:
+            return error(f"{', '.join(gone)}: no more answers from there; start the server anew.", "unavailable", 503)
         return Json({"status": "ok", "models": list(server.workers), "version": __version__})
 
 

@@ -63,10 +63,18 @@ class Survey:
         found = {k: v for names in kinds.values() for k, v in attempt(explainer, asked, names).items()}
         traits = {method.name: found[method.name] for method in all_methods() if method.name in found}
         wanted = (explainer.preferred[0] if explainer.preferred else DEFAULT_METHOD, FALLBACK_METHOD, *traits)
-        default = next(name for name in wanted if name in traits)
+        default = next((name for name in wanted if name in traits), FALLBACK_METHOD)  # of none, it says why
+        return [Facts(traits, default, stand_in(explainer, asked))] * len(jobs)
+
+
+def stand_in(explainer: Explainer, asked: Asked) -> str:
+    """What takes the place of hidden words; nothing is said where not even a short text can be read."""
+    try:
         (row,), _ = encode(explainer, [asked])
-        game = Text(row, stand_in_ids(explainer.model.config, explainer.tokenizer), explainer.task).game()
-        return [Facts(traits, default, hidden_by(explainer, game.replacement))] * len(jobs)
+    except WhenceError:
+        return ""
+    game = Text(row, stand_in_ids(explainer.model.config, explainer.tokenizer), explainer.task).game()
+    return hidden_by(explainer, game.replacement)
 
 
 def attempt(explainer: Explainer, asked: Asked, names: list[str]) -> dict[str, Trait]:
@@ -75,7 +83,7 @@ def attempt(explainer: Explainer, asked: Asked, names: list[str]) -> dict[str, T
     little: dict[str, Any] = {option: value for option, value in LITTLE.items() if option in taken}
     try:
         found = explainer.explain(asked.input, names, progress=False, **little)
-    except WhenceError:
+    except Exception:  # also a plug-in's own
         half = len(names) // 2
         return attempt(explainer, asked, names[:half]) | attempt(explainer, asked, names[half:]) if half else {}
     return {name: Trait(is_signed(e), e.layers is not None) for name, e in found.items()}

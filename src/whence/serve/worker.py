@@ -7,20 +7,22 @@ import threading
 import time
 from collections import deque
 from collections.abc import Hashable, Iterator, Sequence
-from concurrent.futures import Future
-from contextlib import contextmanager
+from concurrent.futures import Future, InvalidStateError
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from whence.errors import WhenceError
 from whence.explainer import Explainer
 from whence.memory import Freed
+from whence.panics import as_exception
 from whence.serve.jobs import Job
 from whence.serve.settings import Settings
 
 log = logging.getLogger("whence.serve")
 
 REST = 0.25  # seconds without work after which memory is given back
+STOPPING = "the server is shutting down: ask again when it is back."
 THREAD = "whence-model-"  # what threads that run models are called, before the model's name
 
 
@@ -46,9 +48,9 @@ class Pending:
         self.abandoned = True
         self.future.cancel()
 
-    def fail(self, error: Exception) -> None:
-        if not self.future.done():
-            self.future.set_exception(error)
+    def fail(self, error: BaseException) -> None:
+        with suppress(InvalidStateError):  # answered, or cancelled, already
+            self.future.set_exception(as_exception(error))
 
 
 class Worker:
@@ -62,17 +64,26 @@ class Worker:
         self._change = threading.Condition()
         self._freed = Freed()
         self._stopping = self._over = False  # no more jobs are taken; what runs must end
+        self._gone = False  # the thread has ended, though nobody has asked it to
+        self._no_more = f"the model {explainer.name} answers no more: the server must be started anew."
         self._thread = threading.Thread(target=self._work, name=THREAD + explainer.name, daemon=True)
 
     def start(self) -> None:
         self._thread.start()
+
+    @property
+    def answers(self) -> bool:
+        """Whether jobs are taken and run."""
+        return self._thread.is_alive() and not self._stopping and not self._gone
 
     def submit(self, job: Job) -> Pending:
         """Put a job at the end of the queue, or say why not."""
         pending = Pending(job, job.key)
         with self._change:
             if self._stopping:
-                raise Unavailable("the server is shutting down: ask again when it is back.")
+                raise Unavailable(STOPPING)
+            if self._gone:
+                raise Unavailable(self._no_more)
             if len(self._queue) >= self.settings.max_queue:
                 raise Unavailable(f"{len(self._queue)} requests wait for this model already: try again in a moment.")
             self._queue.append(pending)
@@ -81,25 +92,55 @@ class Worker:
 
     def drain(self, seconds: float) -> None:
         """Take no more jobs, refuse those that wait, and give the batch that runs some seconds to end."""
-        refused = Unavailable("the server is shutting down: ask again when it is back.")
         with self._change:
             self._stopping = True
-            waiting = list(self._queue)
-            self._queue.clear()
             self._change.notify()
-        for pending in waiting:
-            if pending.future.set_running_or_notify_cancel():
-                pending.fail(refused)
+        self._refuse(STOPPING)
         self._thread.join(seconds)
         self._over = True  # the batch ends before its next forward
         for pending in list(self._running):
-            pending.fail(refused)
+            pending.fail(Unavailable(STOPPING))
 
     def _work(self) -> None:
-        with stopping_between_forwards(self.explainer, self._check):
-            while (batch := self._take()) is not None:
-                self._run([pending for pending in batch if pending.future.set_running_or_notify_cancel()])
-                self._tidy()
+        try:
+            with stopping_between_forwards(self.explainer, self._check):
+                while self._one_batch():
+                    with suppress(Exception):
+                        self._tidy()
+        finally:
+            with self._change:
+                self._gone = not self._stopping
+            self._refuse(self._no_more)
+
+    def _one_batch(self) -> bool:
+        """Take a batch and run it; False when the server stops. Whatever goes wrong is the answer to those who asked: the thread
+        outlives it."""
+        batch: list[Pending] = []
+        try:
+            taken = self._take()
+            if taken is None:
+                return False
+            batch = taken
+            self._run([pending for pending in batch if pending.future.set_running_or_notify_cancel()])
+        except BaseException as error:
+            log.error("a batch of %s ended with %s", self.explainer.name, type(error).__name__)
+            for pending in batch or self._drop_queue():
+                pending.fail(error)
+            time.sleep(REST)  # should it come back at once, the log is not flooded
+        return True
+
+    def _drop_queue(self) -> list[Pending]:
+        """What waits, which is nobody's job from now on."""
+        with self._change:
+            waiting = list(self._queue)
+            self._queue.clear()
+        return waiting
+
+    def _refuse(self, sentence: str) -> None:
+        """Answer what waits, without running it."""
+        for pending in self._drop_queue():
+            if pending.future.set_running_or_notify_cancel():
+                pending.fail(Unavailable(sentence))
 
     def _tidy(self) -> None:
         """Return freed memory when nobody asks for a while, and what piles up when somebody always does."""
@@ -141,7 +182,9 @@ class Worker:
         try:
             self._check()
             results = run_jobs(self.explainer, [pending.job for pending in batch])
-        except Exception as error:
+        except (
+            BaseException
+        ) as error:  # a panic, or a method that ends the process, ends neither this thread nor the server
             if len(batch) == 1:
                 batch[0].fail(error)
                 return
@@ -158,7 +201,7 @@ class Worker:
 
     def _check(self) -> None:
         if self._over:
-            raise Unavailable("the server is shutting down: ask again when it is back.")
+            raise Unavailable(STOPPING)
         if self._running and all(pending.abandoned for pending in self._running):
             raise Abandoned("nobody waits for this any more.")
 

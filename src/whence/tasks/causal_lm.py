@@ -13,6 +13,7 @@ from torch import Tensor
 
 from whence.errors import InputError, Truncated
 from whence.inputs import Batch, Encoded, Encoder, check_unicode, tokenize, where
+from whence.panics import reading
 from whence.tasks.base import PREDICTED, Ask, Prediction, Target, Term, keeps
 from whence.tasks.vocabulary import Vocabulary, at_places, log_softmax, of_places
 
@@ -75,7 +76,8 @@ class CausalLM:
             check_unicode(given, f"{what}: ")
             if self.encoder.tokenizer is None:
                 raise InputError(f"this model has no tokenizer: give {what}= as a tuple of token ids.")
-            ids = tokenize(self.encoder.tokenizer, given, add_special_tokens=False)["input_ids"]
+            with reading(f"{what}: "):
+                ids = tokenize(self.encoder.tokenizer, given, add_special_tokens=False)["input_ids"]
             return tuple(int(i) for i in ids)
         if isinstance(given, tuple) and given:
             return tuple(self.vocabulary.id_of(i, what) for i in given)

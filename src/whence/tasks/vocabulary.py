@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from whence.errors import InputError
 from whence.inputs import Batch, check_unicode, tokenize
+from whence.panics import reading
 
 SHOWN = 20  # how many alternatives a prediction lists
 
@@ -40,7 +41,8 @@ class Vocabulary:
         spaced, plain = " " + given.lstrip(), given
         pieces: list[list[int]] = []
         for form in (spaced, plain) if self.spaced else (plain, spaced):
-            ids = [int(i) for i in tokenize(tokenizer, form, add_special_tokens=False)["input_ids"]]
+            with reading(f"{what}: "):
+                ids = [int(i) for i in tokenize(tokenizer, form, add_special_tokens=False)["input_ids"]]
             if len(ids) == 1 and ids[0] != tokenizer.unk_token_id:
                 return ids[0]
             pieces.append(ids)
