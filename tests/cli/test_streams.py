@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -12,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.main import get_command
 
 from tests.cli.test_cli import cli  # noqa: F401  (the fixture)
+from whence.cli import app
 from whence.cli.streams import from_stdin
 from whence.errors import InputError
 
@@ -111,3 +114,36 @@ def test_output_drives_nothing(cli, format: str) -> None:  # noqa: F811
     assert not set("\x1b\x9b\u202e\u2066\x00\x07") & set(out)
     if format == "json":
         assert json.loads(out)["text"] == text
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows keeps a directory that is in use")
+@pytest.mark.parametrize("words", [(), ("--help",), ("no-such-file", "--output", "out")])
+def test_a_deleted_working_directory_is_a_sentence(cli, tmp_path: Path, monkeypatch, words: tuple[str, ...]) -> None:  # noqa: F811
+    """Whatever the command: also before it reads its own words."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    for command in get_command(app).commands:  # type: ignore[attr-defined]
+        code, said, complained = cli(command, *words)
+        assert (code, said) == (2, "")
+        assert re.fullmatch(r"whence: the working directory is gone \(.*\): change to one that exists .*\n", complained)
+    assert cli("--version")[0] == 0
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows keeps a directory that is in use")
+def test_a_real_command_in_a_deleted_directory(tmp_path: Path) -> None:
+    """torch itself cannot be loaded there, and ends the process."""
+    (tmp_path / "gone").mkdir()
+    line = f'cd "{tmp_path / "gone"}" && rmdir "{tmp_path / "gone"}" && "$0" -m whence explain "{TEXT}"'
+    source = str(Path(sys.modules["whence"].__file__ or "").parent.parent)
+    done = subprocess.run(
+        ["sh", "-c", line, sys.executable],
+        capture_output=True,
+        check=False,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": source},
+    )
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.startswith(b"whence: the working directory is gone")
+    assert done.stderr.count(b"\n") == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import logging
+import os
 import re
 import sys
 import warnings
@@ -261,6 +262,18 @@ def root(
     ] = False,
 ) -> None:
     """Which input tokens made a language model decide as it did?"""
+    check_directory()
+
+
+def check_directory() -> None:
+    """Relative paths, torch and numpy need the working directory: without it Python cannot even load them."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise InputError(
+            f"the working directory is gone ({error.strerror or error}; was it deleted or moved?): change to one that exists "
+            "(cd) and give the command again."
+        ) from error
 
 
 def main() -> None:
