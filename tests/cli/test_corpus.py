@@ -81,19 +81,26 @@ def test_broken_runs_are_sentences(cli, data: Path, tmp_path: Path) -> None:  # 
     out = tmp_path / "out"
     again = ("corpus", str(data), "--output", str(out), "--method", "gradient")
     cli(*again)
-    commands = [("report", str(out), "--output", str(tmp_path / "page.html")), ("classes", str(out)), again]
+    commands = [("report", str(out), "--output", str(tmp_path / "page.html")), ("classes", str(out))]
+    commands += [("evaluate", str(out), "--method", "random"), ("tune", str(out), "--output", str(tmp_path / "recipe"))]
     shard, manifest = out / "shard-000000.parquet", out / "_manifest.json"
     whole = shard.read_bytes()
     shard.write_bytes(b"")
     for command in commands:
         code, _, complained = cli(*command)
         assert (code, "is no shard of a run" in complained) == (2, True)
-    shard.write_bytes(whole)
+    code, said, complained = cli(*again)
+    assert (code, "3 rows in 1 shards" in said) == (0, True)
+    assert "whence: 1 of the 1 shards in" in complained
+    assert shard.read_bytes() == whole
     for wrong in ("{}", "[]", "null", '{"settings": null}', '{"settings": {}}'):
         manifest.write_text(wrong)
         for command in commands:
             code, _, complained = cli(*command)
             assert (code, "is no manifest of a run" in complained) == (2, True)
+        code, said, complained = cli(*again)
+        assert (code, "nothing was missing" in said) == (0, True)
+        assert "was damaged or lost, and is written again" in complained
 
 
 def test_an_empty_input_is_not_the_whole_directory(cli, data: Path, tmp_path: Path, monkeypatch) -> None:  # noqa: F811

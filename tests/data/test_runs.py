@@ -73,8 +73,11 @@ def test_what_the_system_says_is_no_reason_to_delete_a_shard(tmp_path: Path) -> 
 def test_the_records_of_an_unfinished_run_say_so(tmp_path: Path) -> None:
     rows = pa.table({"row": [0], "text": ["good"], "error": pa.array([None], pa.string())})
     pq.write_table(rows, tmp_path / "shard-000000.parquet")
-    with pytest.warns(UserWarning, match="is not finished: 1 of 2 shards are there; the same `whence corpus` command"):
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
         assert list(run_records(directory(tmp_path, GOOD))) == [{"text": "good"}]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    unfinished, unsealed = (str(warning.message) for warning in heard)
+    assert "is not finished: 1 of 2 shards are there; the same `whence corpus` command" in unfinished
+    assert "carries no checksums" in unsealed
+    with pytest.warns(UserWarning, match="carries no checksums"):  # and nothing else
         assert list(run_records(directory(tmp_path, {**GOOD, "shards": 1}))) == [{"text": "good"}]

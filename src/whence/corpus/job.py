@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from whence.data import Source
+from whence.data.runs import settings_digest, shard_name
 from whence.errors import InputError, UnknownName
 from whence.numbers import whole
 
@@ -48,7 +47,7 @@ class Job:
         return shard * self.shard_rows, min((shard + 1) * self.shard_rows, self.rows)
 
     def file(self, shard: int) -> Path:
-        return self.directory / f"shard-{shard:06d}.parquet"
+        return self.directory / shard_name(shard)
 
     @property
     def digest(self) -> str:
@@ -87,11 +86,6 @@ class Finished:
     tokens: int
     profile: Profile = field(default_factory=Profile)
     unkept: int = 0  # kept values that do not fit their column
-
-
-def settings_digest(settings: Mapping[str, Any]) -> str:
-    text = json.dumps(settings, sort_keys=True, ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def check(shard_rows: int, batch_tokens: int, scores: str, on_long: str) -> None:

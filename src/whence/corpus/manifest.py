@@ -5,34 +5,70 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import os
+import warnings
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from whence.corpus.job import Finished, Job
+from whence.data.checksums import Damaged, check_file, seal_manifest
 from whence.data.files import MANIFEST
-from whence.data.runs import about_shard, manifest_of, reading
+from whence.data.runs import FORMAT, about_shard, manifest_of, reading, shard_files
 from whence.errors import InputError, WhenceError
 from whence.provenance import refuse_others, write_whole
 
-FORMAT = 1
 LOCK = "_lock"
+READERS = 8  # threads that look at finished shards; hashing lets go of the interpreter
+NAMED = 3  # files that a warning names
 
 
 def begin(job: Job, about: Mapping[str, Any]) -> None:
     """A directory that holds this job's manifest: made now, or found and agreeing."""
     path = job.directory / MANIFEST
     if path.exists():
-        refuse_others(manifest_of(job.directory)["settings"], job.settings, job.directory)
+        try:
+            manifest = manifest_of(job.directory)
+        except Damaged as error:
+            restore(job, about, error)
+            return
+        if manifest.get("format", 1) != FORMAT:
+            raise InputError(
+                f"{str(job.directory)!r} was begun by an older version of whence (format {manifest.get('format', 1)}, without "
+                f"checksums; this one writes {FORMAT}): finish it with that version, or give another --output. Reports still read it."
+            )
+        refuse_others(manifest["settings"], job.settings, job.directory)
         return
     strangers = sorted(f.name for f in job.directory.iterdir() if not f.name.startswith((".", "_")))
-    if strangers:
-        raise InputError(
-            f"{str(job.directory)!r} holds files that are not of a run ({', '.join(strangers[:3])}…): give an empty directory."
-        )
+    if not strangers:
+        write_manifest(job, about)
+        return
+    no_run = InputError(
+        f"{str(job.directory)!r} holds files that are not of a run ({', '.join(strangers[:NAMED])}…): give an empty directory."
+    )
+    if not {file.name for file in shard_files(job.directory)}.issuperset(strangers):
+        raise no_run
+    restore(job, about, no_run)
+
+
+def write_manifest(job: Job, about: Mapping[str, Any]) -> None:
     manifest = {"format": FORMAT, **about, "shards": job.shards, "settings": job.settings, "runs": []}
-    write_whole(path, as_bytes(manifest))
+    write_whole(job.directory / MANIFEST, as_bytes(manifest))
+
+
+def restore(job: Job, about: Mapping[str, Any], error: InputError) -> None:
+    """A manifest in place of one that was lost or damaged, if a sound shard tells that the directory is of this very job; shards of
+    other settings are an error, and so is the lack of any."""
+    if not any(isinstance(shard, Finished) for shard in look_at(job)):
+        raise error
+    write_manifest(job, about)
+    warnings.warn(
+        f"the manifest of {str(job.directory)!r} was damaged or lost, and is written again; when earlier runs were, it no longer says.",
+        stacklevel=2,
+    )
 
 
 def record_run(directory: Path, run: Mapping[str, Any]) -> None:
@@ -42,21 +78,56 @@ def record_run(directory: Path, run: Mapping[str, Any]) -> None:
 
 
 def as_bytes(manifest: Mapping[str, Any]) -> bytes:
-    return (json.dumps(manifest, indent=1, ensure_ascii=False) + "\n").encode("utf-8", "replace")
+    """JSON with the checksums of what it says, once half characters are question marks."""
+    plain = json.loads(json.dumps(manifest, ensure_ascii=False).encode("utf-8", "replace"))
+    return (json.dumps(seal_manifest(plain), indent=1, ensure_ascii=False) + "\n").encode()
 
 
-def finished(job: Job, shard: int) -> Finished | None:
-    """What a shard holds; None if it is not there. A file of other settings, or one that cannot be read, is refused."""
+def look_at(job: Job) -> Iterator[Finished | Damaged | None]:
+    """What became of every shard so far, in order; each file is read from end to end."""
+    with ThreadPoolExecutor(min(READERS, os.cpu_count() or 1), "check") as readers:
+        yield from readers.map(partial(state_of, job), range(job.shards))
+
+
+def state_of(job: Job, shard: int) -> Finished | Damaged | None:
+    """What a shard holds; None if it is not there, an error (as a value) if its bytes are not what was written. One of other settings
+    is refused."""
     path = job.file(shard)
     if not path.exists():
         return None
-    about = about_shard(path)
-    with reading(path):
-        if about["settings"] != job.digest or about["shard"] != shard:
-            raise InputError(f"{str(path)!r} was made with other settings: delete it, and it is made again.")
-        return Finished(
-            shard, about["rows"], about["errors"], about["truncated"], about["tokens"], unkept=about.get("unkept", 0)
-        )
+    try:
+        with reading(path):
+            check_file(path)
+            about = about_shard(path)
+            if about["format"] != FORMAT or about["settings"] != job.digest or about["shard"] != shard:
+                raise InputError(f"{str(path)!r} was made with other settings: delete it, and it is made again.")
+            return Finished(
+                shard,
+                about["rows"],
+                about["errors"],
+                about["truncated"],
+                about["tokens"],
+                unkept=about.get("unkept", 0),
+            )
+    except Damaged as error:
+        return error
+
+
+def finished(job: Job, shard: int) -> Finished | None:
+    """What a shard holds; None if it is to be made, for the first time or again."""
+    state = state_of(job, shard)
+    return state if isinstance(state, Finished) else None
+
+
+def warn_damaged(job: Job, damaged: Mapping[int, Damaged]) -> None:
+    """Shards that are made again, because they are not what was written."""
+    named = [f"{job.file(shard).name}: {error.reason}" for shard, error in list(damaged.items())[:NAMED]]
+    more = "; …" if len(damaged) > NAMED else ""
+    warnings.warn(
+        f"{len(damaged):,} of the {job.shards:,} shards in {str(job.directory)!r} are damaged, and are made again "
+        f"({'; '.join(named)}{more}).",
+        stacklevel=2,
+    )
 
 
 @contextmanager

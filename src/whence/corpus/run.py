@@ -21,6 +21,7 @@ from whence.corpus.plan import from_anywhere, planned, settings_of
 from whence.corpus.rows import Advance
 from whence.corpus.worker import Worker
 from whence.data import Files, source_of
+from whence.data.checksums import Damaged
 from whence.errors import InputError, Truncated, UnknownName
 from whence.explainer import Explainer
 from whence.limits import BATCH_TOKENS
@@ -190,15 +191,16 @@ def cpu_threads(count: int | None) -> Iterator[None]:
 
 def complete(job: Job, made: Maker, how: Mapping[str, Any], progress: bool | None) -> Summary:
     """Make the shards that are missing, and note in the manifest when and how."""
-    summary, missing = Summary(job.directory), []
-    for shard in range(job.shards):
-        found = manifest.finished(job, shard)
-        if found is None:
-            missing.append(shard)
-        else:
-            summary.add(found)
+    summary, states = Summary(job.directory), list(manifest.look_at(job))
+    for state in states:
+        if isinstance(state, Finished):
+            summary.add(state)
+    missing = [shard for shard, state in enumerate(states) if not isinstance(state, Finished)]
     if not missing:
         return summary
+    damaged = {shard: state for shard, state in enumerate(states) if isinstance(state, Damaged)}
+    if damaged:
+        manifest.warn_damaged(job, damaged)
     before, began, start = summary.rows, datetime.now(UTC), time.perf_counter()
     with (
         counting("explaining", job.rows, progress, before) as counter,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from itertools import accumulate
 from pathlib import Path
@@ -15,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from whence.corpus.table import SCORES
-from whence.data.runs import about_shard, manifest_of, reading, shard_files
+from whence.data.runs import manifest_of, reading, shard_files, shard_of, warn_unsealed
 from whence.errors import InputError, UnknownName
 from whence.explanation import Explanation
 
@@ -31,6 +32,7 @@ class Saved:
         }
         self.methods = tuple(self.options)
         self.files = shard_files(directory)
+        self._sound: set[tuple[Path, int, int]] = set()  # files of which every byte was looked at, as they were then
 
     def __repr__(self) -> str:
         done = "" if self.complete else f", {len(self.files)} of {self.manifest['shards']} shards"
@@ -43,7 +45,18 @@ class Saved:
     @cached_property
     def about(self) -> list[dict[str, Any]]:
         """Rows, errors, truncated texts and tokens of every shard."""
-        return [about_shard(file) for file in self.files]
+        return [shard_of(self.manifest, file) for file in self.files]
+
+    @contextmanager
+    def reading(self, file: Path) -> Iterator[None]:
+        """A shard's rows are read in this block, once every byte is known to be what was written."""
+        with reading(file):
+            state = file.stat()
+            key = file, state.st_mtime_ns, state.st_size
+            if key not in self._sound:
+                shard_of(self.manifest, file, whole=True)
+                self._sound.add(key)
+            yield
 
     def __len__(self) -> int:
         """Rows, those in error included."""
@@ -62,7 +75,7 @@ class Saved:
         """(row, sentence) of every row that could not be explained."""
         for file, about in zip(self.files, self.about, strict=True):
             if about["errors"]:
-                with reading(file):
+                with self.reading(file):
                     table = pq.read_table(file, columns=["row", "error"])
                     table = table.filter(pc.is_valid(table["error"]))
                 yield from zip(table["row"].to_pylist(), table["error"].to_pylist(), strict=True)
@@ -72,7 +85,7 @@ class Saved:
         if name not in self.manifest["settings"]["keep"]:
             raise UnknownName("kept column", name, self.manifest["settings"]["keep"])
         for file in self.files:
-            with reading(file):
+            with self.reading(file):
                 table = pq.read_table(file, columns=[name, "error"])
                 values = table.filter(pc.is_null(table["error"]))[name].to_pylist()
             yield from values
@@ -122,7 +135,7 @@ class Explanations(Sequence[Explanation]):
         """A shard's lines, those in error left out."""
         file = self._saved.files[shard]
         unwanted = {"row", "error", *self._saved.manifest["settings"]["keep"], SCORES}
-        with reading(file):
+        with self._saved.reading(file):
             names = [n for n in pq.read_schema(file).names if n not in unwanted]
             # the dots of Parquet's own column names: a method's name may hold hyphens, never dots
             table = pq.ParquetFile(file).read([*names, "error", f"{SCORES}.{self.method}"])
@@ -165,6 +178,7 @@ def open_run(directory: str | Path) -> Saved:
     whence.errors.InputError: 'nowhere' holds no run: `whence corpus INPUT --output DIR` writes _manifest.json into it.
     """
     saved = Saved(directory)
+    warn_unsealed(directory)
     if not saved.files:
         raise InputError(
             f"{str(directory)!r} holds no finished shard yet: run the same `whence corpus` command to go on."

@@ -9,8 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from whence import version
 from whence.corpus.job import Finished, Job, Profile
 from whence.corpus.rows import Row, Scored, as_json
+from whence.data.checksums import BLANK, KEY, seal
+from whence.data.runs import FORMAT
 from whence.errors import InputError, WhenceError
 from whence.inputs.encode import short
 
@@ -104,10 +107,18 @@ def finish(job: Job, shard: int, rows: Sequence[Row], profile: Profile) -> tuple
         "tokens": finished.tokens,
         **({"unkept": finished.unkept} if finished.unkept else {}),
     }
-    metadata = {"whence": json.dumps({"settings": job.digest, "shard": shard, **short})}
+    about = {
+        "format": FORMAT,
+        "whence": version.__version__,
+        "settings": job.digest,
+        "shard": shard,
+        **short,
+        KEY: BLANK,
+    }
     out = pa.BufferOutputStream()
-    pq.write_table(table.replace_schema_metadata(metadata), out, compression="zstd", store_schema=True)
-    return finished, out.getvalue().to_pybytes()
+    table = table.replace_schema_metadata({"whence": json.dumps(about)})
+    pq.write_table(table, out, compression="zstd", store_schema=True)
+    return finished, seal(memoryview(out.getvalue()))
 
 
 def fit_kept(job: Job, rows: Sequence[Row]) -> None:

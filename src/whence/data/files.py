@@ -18,6 +18,7 @@ from itertools import accumulate, islice, takewhile
 from pathlib import Path
 from typing import IO, Any
 
+from whence.data.checksums import check_if_shard
 from whence.data.parquet import ParquetRows, check_names, parquet_file
 from whence.errors import InputError
 
@@ -76,6 +77,7 @@ def is_output(file: Path, root: Path) -> bool:
 def stream(files: Iterable[Path]) -> Iterator[Any]:
     """Every record of every file, lazily; a record that cannot be read raises."""
     for path in files:
+        check_if_shard(path, MANIFEST)
         rows = ParquetRows(path).rows(0) if is_parquet(path) else text_records(path)
         for record in rows:
             if isinstance(record, InputError):
@@ -213,6 +215,7 @@ def survey(path: Path) -> Part:
     """A file read once from end to end: how many records it has, where every STEP-th of a text file begins, and its hash."""
     with path.open("rb") as file:
         if is_parquet(path):
+            check_if_shard(path, MANIFEST)
             rows = int(parquet_file(path).metadata.num_rows)
             return Part(path, rows, hashlib.file_digest(file, "sha256").hexdigest())
         read, marks, count = Hashed(file), [], 0
