@@ -33,7 +33,7 @@ def test_a_run_and_everything_that_reads_it(cli, data: Path, tmp_path: Path) -> 
     for word in ("rows/s", "tokens/s", "padding", "tokenise", "write"):
         assert word in complained
     code, said, _ = cli(*command)
-    assert (code, "nothing was missing" in said) == (0, True)
+    assert (code, "(complete: nothing was missing)" in said) == (0, True)
     code, _, complained = cli(*command, "--target", "positive")
     assert code == 2
     assert 'asked    {}     {"target": "positive"}' in complained
@@ -99,7 +99,7 @@ def test_broken_runs_are_sentences(cli, data: Path, tmp_path: Path) -> None:  # 
             code, _, complained = cli(*command)
             assert (code, "is no manifest of a run" in complained) == (2, True)
         code, said, complained = cli(*again)
-        assert (code, "nothing was missing" in said) == (0, True)
+        assert (code, "(complete: nothing was missing)" in said) == (0, True)
         assert "was damaged or lost, and is written again" in complained
 
 

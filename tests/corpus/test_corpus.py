@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import pickle
@@ -479,8 +480,69 @@ def test_a_tiny_disk_and_a_read_only_one(tiny: whence.Explainer, tmp_path: Path)
         whence.corpus.run(texts(200), disk, tiny, METHODS, **SMALL)
         assert there.items() <= shards(disk).items()
         assert made(disk) == 25
+        subprocess.run(["mount", "-o", "remount,ro,size=8m", disk], check=True)
+        done = whence.corpus.run(texts(200), disk, tiny, METHODS, **SMALL)
+        assert (done.rows, done.made) == (200, 0)
     finally:
         subprocess.run(["umount", disk], check=True)
+
+
+def make_read_only(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every call that would write below a folder fails as on a read-only disk; root may write whatever a directory's mode says."""
+
+    def refusing(call: Any, writes: Callable[..., bool] = lambda *_: True) -> Any:
+        def refused(path: Any, *args: Any, **more: Any) -> Any:
+            below = isinstance(path, (str, Path)) and Path(path).is_relative_to(folder)
+            if below and writes(*args, *more.values()):
+                raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+            return call(path, *args, **more)
+
+        return refused
+
+    monkeypatch.setattr(io, "open", refusing(io.open, lambda mode="r", *_: bool(set(mode) & set("wax+"))))
+    monkeypatch.setattr(
+        os, "open", refusing(os.open, lambda flags, *_: bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)))
+    )
+    for name in ("replace", "rename", "unlink", "mkdir", "rmdir"):
+        monkeypatch.setattr(os, name, refusing(getattr(os, name)))
+
+
+def test_a_complete_run_is_complete_on_a_read_only_disk(
+    tiny: whence.Explainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, out = texts(20), tmp_path / "out"
+    whence.corpus.run(rows, out, tiny, METHODS, **SMALL)
+    (out / "_lock").unlink()  # as in a copy
+    with monkeypatch.context() as disk:
+        make_read_only(out, disk)
+        done = whence.corpus.run(rows, out, tiny, METHODS, **SMALL)
+        assert (done.rows, done.shards, done.made) == (20, 3, 0)
+        with pytest.raises(InputError, match="other settings"):
+            whence.corpus.run(rows, out, tiny, "gae", **SMALL)
+    whole = (out / MANIFEST).read_bytes()
+    for name, content in (("shard-000001.parquet", b"PAR1"), (MANIFEST, whole[:-20])):
+        (out / name).write_bytes(content)
+        with monkeypatch.context() as disk:
+            make_read_only(out, disk)
+            with pytest.raises(WhenceError, match="nothing may be written into"):
+                whence.corpus.run(rows, out, tiny, METHODS, **SMALL)
+
+
+def test_a_lock_that_may_not_be_taken_lets_nothing_be_written(
+    tiny: whence.Explainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a directory that may be written to: another run could have the lock."""
+    right = io.open
+
+    def refused(path: Any, *args: Any, **more: Any) -> Any:
+        if str(path).endswith("_lock"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return right(path, *args, **more)
+
+    monkeypatch.setattr(io, "open", refused)
+    with pytest.raises(WhenceError, match="nothing may be written into"):
+        whence.corpus.run(texts(5), tmp_path, tiny, "gae", **SMALL)
+    assert not list(tmp_path.iterdir())
 
 
 # ---- tasks --------------------------------------------------------------------------------------------------------

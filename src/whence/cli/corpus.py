@@ -122,7 +122,7 @@ def corpus(
     cut = f", {done.truncated:,} texts cut to what the model reads" if done.truncated else ""
     lost = f", {done.unkept:,} kept values of another type left null (column 'facts')" if done.unkept else ""
     wrong = f", {done.errors:,} in error (column 'error')" if done.errors else ""
-    new = f"{done.made:,} now in {duration(done.seconds)}" if done.made else "nothing was missing"
+    new = f"{done.made:,} now in {duration(done.seconds)}" if done.made else "complete: nothing was missing"
     print(f"{done.rows:,} rows in {done.shards:,} shards in {output} ({new}){cut}{lost}{wrong}")
     if done.errors:
         raise typer.Exit(ROWS_IN_ERROR)

@@ -26,14 +26,14 @@ READERS = 8  # threads that look at finished shards; hashing lets go of the inte
 NAMED = 3  # files that a warning names
 
 
-def begin(job: Job, about: Mapping[str, Any]) -> None:
-    """A directory that holds this job's manifest: made now, or found and agreeing."""
+def begin(job: Job, about: Mapping[str, Any], refusal: OSError | None) -> None:
+    """A directory that holds this job's manifest: made now, or found and agreeing. refusal: what keeps it from being written to."""
     path = job.directory / MANIFEST
     if path.exists():
         try:
             manifest = manifest_of(job.directory)
         except Damaged as error:
-            restore(job, about, error)
+            restore(job, about, error, refusal)
             return
         if manifest.get("format", 1) != FORMAT:
             raise InputError(
@@ -44,27 +44,28 @@ def begin(job: Job, about: Mapping[str, Any]) -> None:
         return
     strangers = sorted(f.name for f in job.directory.iterdir() if not f.name.startswith((".", "_")))
     if not strangers:
-        write_manifest(job, about)
+        write_manifest(job, about, refusal)
         return
     no_run = InputError(
         f"{str(job.directory)!r} holds files that are not of a run ({', '.join(strangers[:NAMED])}…): give an empty directory."
     )
     if not {file.name for file in shard_files(job.directory)}.issuperset(strangers):
         raise no_run
-    restore(job, about, no_run)
+    restore(job, about, no_run, refusal)
 
 
-def write_manifest(job: Job, about: Mapping[str, Any]) -> None:
+def write_manifest(job: Job, about: Mapping[str, Any], refusal: OSError | None) -> None:
+    check_writable(refusal)
     manifest = {"format": FORMAT, **about, "shards": job.shards, "settings": job.settings, "runs": []}
     write_whole(job.directory / MANIFEST, as_bytes(manifest))
 
 
-def restore(job: Job, about: Mapping[str, Any], error: InputError) -> None:
+def restore(job: Job, about: Mapping[str, Any], error: InputError, refusal: OSError | None) -> None:
     """A manifest in place of one that was lost or damaged, if a sound shard tells that the directory is of this very job; shards of
     other settings are an error, and so is the lack of any."""
     if not any(isinstance(shard, Finished) for shard in look_at(job)):
         raise error
-    write_manifest(job, about)
+    write_manifest(job, about, refusal)
     warnings.warn(
         f"the manifest of {str(job.directory)!r} was damaged or lost, and is written again; when earlier runs were, it no longer says.",
         stacklevel=2,
@@ -131,10 +132,16 @@ def warn_damaged(job: Job, damaged: Mapping[int, Damaged]) -> None:
 
 
 @contextmanager
-def held(directory: Path) -> Iterator[None]:
+def held(directory: Path) -> Iterator[OSError | None]:
     """One run at a time in a directory; what killed runs left half-written is swept away. The system lets go of the lock
-    whatever ends the process."""
-    with (directory / LOCK).open("ab") as file:
+    whatever ends the process. Gives what keeps the directory from being written to, which is an error only for who must write: a run
+    that is complete is complete on a read-only disk too."""
+    try:
+        file = (directory / LOCK).open("ab")
+    except OSError as error:
+        yield error
+        return
+    with file:
         try:
             import fcntl
 
@@ -146,7 +153,13 @@ def held(directory: Path) -> Iterator[None]:
         for partial in directory.glob(".*.partial"):
             with contextlib.suppress(OSError):
                 partial.unlink()
-        yield
+        yield None
+
+
+def check_writable(refusal: OSError | None) -> None:
+    """Raise what `held` gave, before anything is written."""
+    if refusal is not None:
+        raise refusal
 
 
 @contextmanager

@@ -173,9 +173,9 @@ def run(
         with warnings.catch_warnings(), manifest.disk_errors(job.directory), cpu_threads(threads if alone else None):
             warnings.simplefilter("ignore", Truncated)  # they are counted, and marked in the output
             job.directory.mkdir(parents=True, exist_ok=True)
-            with manifest.held(job.directory):
-                manifest.begin(job, about)
-                return complete(job, made, how, progress)
+            with manifest.held(job.directory) as refusal:
+                manifest.begin(job, about, refusal)
+                return complete(job, made, how, progress, refusal)
 
 
 @contextmanager
@@ -189,8 +189,11 @@ def cpu_threads(count: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def complete(job: Job, made: Maker, how: Mapping[str, Any], progress: bool | None) -> Summary:
-    """Make the shards that are missing, and note in the manifest when and how."""
+def complete(
+    job: Job, made: Maker, how: Mapping[str, Any], progress: bool | None, refusal: OSError | None = None
+) -> Summary:
+    """Make the shards that are missing, and note in the manifest when and how. refusal: what keeps the directory from being
+    written to, an error if anything is missing."""
     summary, states = Summary(job.directory), list(manifest.look_at(job))
     for state in states:
         if isinstance(state, Finished):
@@ -198,6 +201,7 @@ def complete(job: Job, made: Maker, how: Mapping[str, Any], progress: bool | Non
     missing = [shard for shard, state in enumerate(states) if not isinstance(state, Finished)]
     if not missing:
         return summary
+    manifest.check_writable(refusal)
     damaged = {shard: state for shard, state in enumerate(states) if isinstance(state, Damaged)}
     if damaged:
         manifest.warn_damaged(job, damaged)
