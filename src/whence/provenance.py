@@ -7,45 +7,93 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence, Set
+from enum import Enum
 from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
 
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from tokenizers import AddedToken
+from torch import nn
+from transformers import PreTrainedTokenizerBase
 
+from whence import version
 from whence.errors import InputError
 from whence.table import Table
 
 PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "pyarrow")
 
 
-def fingerprint(model: PreTrainedModel) -> str:
-    """Enough of a hash of the weights to know the same model again."""
-    found = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        found.update(name.encode())
-        found.update(tensor.detach().contiguous().cpu().view(-1).view(torch.uint8).numpy().data)
-    return found.hexdigest()[:16]
+def fingerprint(model: nn.Module | Sequence[torch.Tensor]) -> str:
+    """Enough of a hash of the weights to know the same model, or the same tensors, again."""
+    digest = hashlib.sha256()
+    tensors = model.state_dict() if isinstance(model, nn.Module) else {str(i): t for i, t in enumerate(model)}
+    for name, tensor in sorted(tensors.items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().contiguous().cpu().view(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()[:16]
 
 
 def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase | None) -> str | None:
-    """The same for what turns texts into ids: the whole pipeline where it is known, else the vocabulary."""
+    """The same for what turns texts into ids: the whole pipeline where it is known, else the vocabulary; special tokens, and how long
+    texts may be, on which side they are cut or padded, the chat template and whatever else it was made with or holds now."""
     if tokenizer is None:
         return None
     any_tokenizer: Any = tokenizer
     backend = getattr(any_tokenizer, "backend_tokenizer", None)
-    plain = backend.to_str() if backend is not None else json.dumps(sorted(any_tokenizer.get_vocab().items()))
-    special = json.dumps({k: str(v) for k, v in any_tokenizer.special_tokens_map.items()}, sort_keys=True)
-    return hashlib.sha256(
-        f"{type(tokenizer).__name__}\n{plain}\n{special}".encode("utf-8", "surrogatepass")
-    ).hexdigest()[:16]
+    if backend is None:
+        pipeline: Any = sorted(any_tokenizer.get_vocab().items())
+    else:  # it remembers how the last text was cut and padded, which says nothing of the next
+        pipeline = {k: v for k, v in json.loads(backend.to_str()).items() if k not in ("truncation", "padding")}
+    behaviour = {
+        "class": type(tokenizer).__name__,
+        "pipeline": pipeline,
+        "special": {k: str(v) for k, v in any_tokenizer.special_tokens_map.items()},
+        "holds": plain({k: v for k, v in vars(tokenizer).items() if k != "_tokenizer"}, PASSING),
+    }
+    return hashlib.sha256(json.dumps(behaviour, sort_keys=True).encode()).hexdigest()[:16]
+
+
+# of a tokenizer: where it lies, what it has warned of, and what it has seen
+PASSING = frozenset(
+    "name_or_path is_local local_files_only _commit_hash files_loaded init_inputs vocab_file merges_file tokenizer_file "
+    "special_tokens_map_file added_tokens_file tokenizer_config_file chat_template_file sp_model_kwargs_file deprecation_warnings "
+    "verbose cache _vocab _in_target_context_manager".split()
+)
+DEPTH = 8  # of what is inside what
+
+
+def plain(value: Any, aside: Set[str] = frozenset(), depth: int = DEPTH) -> Any:
+    """A value as JSON that is the same in every process: keys as text, sets in order, objects by their class and what they hold.
+
+    aside: keys that are left out, wherever they stand.
+
+    >>> plain({1: {"b", "a"}, "path": "/here"}, {"path"})
+    {'1': ['a', 'b']}
+    """
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (AddedToken, torch.dtype, Enum)):
+        return repr(value)
+    if isinstance(value, bytes):
+        return value.hex()
+    if hasattr(value, "serialized_model_proto"):  # a SentencePiece model
+        return hashlib.sha256(value.serialized_model_proto()).hexdigest()
+    if depth and isinstance(value, Mapping):
+        return {str(k): plain(v, aside, depth - 1) for k, v in value.items() if str(k) not in aside}
+    if depth and isinstance(value, (list, tuple)):
+        return [plain(v, aside, depth - 1) for v in value]
+    if depth and isinstance(value, Set):
+        return sorted((plain(v, aside, depth - 1) for v in value), key=repr)
+    inside = getattr(value, "__dict__", None)
+    name = f"{type(value).__module__}.{type(value).__qualname__}"
+    return [name, plain(inside, aside, depth - 1)] if depth and inside and not callable(value) else name
 
 
 def versions(*more: str) -> dict[str, str]:
     """What was installed."""
-    found = {"python": platform.python_version()}
+    found = {"whence": version.__version__, "python": platform.python_version()}
     for name in (*PACKAGES, *more):
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
@@ -87,11 +135,13 @@ def sync_directory(directory: Path) -> None:
 def refuse_others(there: Mapping[str, Any], here: Mapping[str, Any], folder: Path) -> None:
     """Results of other settings are never mixed with these: an error that shows every difference."""
 
-    def shown(value: Any) -> str:
+    def shown(value: Any, other: Any) -> str:
+        if isinstance(value, Mapping) and isinstance(other, Mapping):  # of a long configuration, what is not the same
+            value = {k: v for k, v in value.items() if k not in other or other[k] != v}
         return json.dumps(value, ensure_ascii=False)
 
     different = Table(
-        {"setting": key, "saved": shown(there.get(key)), "asked": shown(here.get(key))}
+        {"setting": key, "saved": shown(there.get(key), here.get(key)), "asked": shown(here.get(key), there.get(key))}
         for key in sorted({*there, *here})
         if there.get(key) != here.get(key)
     )

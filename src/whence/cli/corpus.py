@@ -76,6 +76,9 @@ def corpus(
     dtype: Annotated[str | None, typer.Option(help="float32, float64, bfloat16 or float16.")] = None,
     task: Annotated[str | None, typer.Option(help="qa, masked-lm, …; default: told from the model.")] = None,
     recipe: Annotated[str | None, typer.Option(help="A file that `whence tune` wrote.")] = None,
+    accept_version: Annotated[
+        bool, typer.Option("--accept-version", help="Go on with a run that another version of whence began.")
+    ] = False,
     profile: Annotated[bool, typer.Option("--profile", help="Tell where the time went.")] = False,
 ) -> None:
     """Explain every row of a corpus into a Parquet dataset. Interrupted or killed, the same command goes on.
@@ -115,6 +118,7 @@ def corpus(
             dtype=dtype,
             task=task,
             recipe=recipe,
+            accept_version=accept_version,
             **as_options(option or []),
         )
     if profile:

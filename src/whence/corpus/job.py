@@ -36,7 +36,7 @@ class Job:
     on_long: str = "truncate"
     scores: str = "float32"
     threads: int | None = None
-    weights: str = ""  # fingerprint that a worker's model must have
+    identity: Mapping[str, Any] = field(default_factory=dict)  # what a worker's model must be (`identity_of`)
 
     @property
     def shards(self) -> int:
@@ -86,6 +86,7 @@ class Finished:
     tokens: int
     profile: Profile = field(default_factory=Profile)
     unkept: int = 0  # kept values that do not fit their column
+    version: str = ""  # of whence, which made it
 
 
 def check(shard_rows: int, batch_tokens: int, scores: str, on_long: str) -> None:

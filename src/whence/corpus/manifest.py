@@ -7,33 +7,35 @@ import errno
 import json
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from whence import version
 from whence.corpus.job import Finished, Job
 from whence.data.checksums import Damaged, check_file, seal_manifest
 from whence.data.files import MANIFEST
 from whence.data.runs import FORMAT, about_shard, manifest_of, reading, shard_files
 from whence.errors import InputError, WhenceError
-from whence.provenance import refuse_others, write_whole
+from whence.provenance import refuse_others, versions, write_whole
 
 LOCK = "_lock"
 READERS = 8  # threads that look at finished shards; hashing lets go of the interpreter
 NAMED = 3  # files that a warning names
 
 
-def begin(job: Job, about: Mapping[str, Any], refusal: OSError | None) -> None:
-    """A directory that holds this job's manifest: made now, or found and agreeing. refusal: what keeps it from being written to."""
+def begin(job: Job, about: Mapping[str, Any], refusal: OSError | None, accept_version: bool) -> None:
+    """A directory that holds this job's manifest: made now, or found and agreeing. refusal: what keeps it from being written to.
+    accept_version: go on also where another version of whence began."""
     path = job.directory / MANIFEST
     if path.exists():
         try:
             manifest = manifest_of(job.directory)
         except Damaged as error:
-            restore(job, about, error, refusal)
+            restore(job, about, error, refusal, accept_version)
             return
         if manifest.get("format", 1) != FORMAT:
             raise InputError(
@@ -41,6 +43,8 @@ def begin(job: Job, about: Mapping[str, Any], refusal: OSError | None) -> None:
                 f"checksums; this one writes {FORMAT}): finish it with that version, or give another --output. Reports still read it."
             )
         refuse_others(manifest["settings"], job.settings, job.directory)
+        if not accept_version:
+            refuse_versions({str(v.get("whence")) for v in manifest["versions"]}, job.directory)
         return
     strangers = sorted(f.name for f in job.directory.iterdir() if not f.name.startswith((".", "_")))
     if not strangers:
@@ -51,21 +55,59 @@ def begin(job: Job, about: Mapping[str, Any], refusal: OSError | None) -> None:
     )
     if not {file.name for file in shard_files(job.directory)}.issuperset(strangers):
         raise no_run
-    restore(job, about, no_run, refusal)
+    restore(job, about, no_run, refusal, accept_version)
 
 
-def write_manifest(job: Job, about: Mapping[str, Any], refusal: OSError | None) -> None:
+def write_manifest(job: Job, about: Mapping[str, Any], refusal: OSError | None, earlier: Iterable[str] = ()) -> None:
+    """A manifest without runs. earlier: versions of whence that made shards before."""
     check_writable(refusal)
-    manifest = {"format": FORMAT, **about, "shards": job.shards, "settings": job.settings, "runs": []}
+    head = {
+        "format": FORMAT,
+        **about,
+        "shards": job.shards,
+        "versions": [*({"whence": v} for v in earlier), versions()],
+    }
+    manifest = {**head, "settings": job.settings, "runs": []}
     write_whole(job.directory / MANIFEST, as_bytes(manifest))
 
 
-def restore(job: Job, about: Mapping[str, Any], error: InputError, refusal: OSError | None) -> None:
+def refuse_versions(before: set[str], directory: Path) -> None:
+    """Another version of whence may explain otherwise, and goes on with a run only when it is told to."""
+    here = version.__version__
+    if here not in before:
+        raise InputError(
+            f"{str(directory)!r} was made by whence {', '.join(sorted(before))}, and this is whence {here}, which may score otherwise: "
+            "give --accept-version (accept_version=True) to go on with this version all the same, or another --output."
+        )
+
+
+def join(directory: Path) -> None:
+    """Before shards are made: note the versions that make them, and say where they are others than those before."""
+    manifest, here = manifest_of(directory), versions()
+    if here in manifest["versions"]:
+        return
+    before = manifest["versions"][-1]
+    changed = [name for name in sorted({*before, *here}) if before.get(name) != here.get(name)]
+    named = ", ".join(f"{name} {before.get(name, 'none')}, now {here.get(name, 'none')}" for name in changed)
+    warnings.warn(
+        f"the run in {str(directory)!r} was begun with other versions ({named}): scores of the shards that are made "
+        "now may differ a little from those before; the manifest names both.",
+        stacklevel=2,
+    )
+    write_whole(directory / MANIFEST, as_bytes({**manifest, "versions": [*manifest["versions"], here]}))
+
+
+def restore(
+    job: Job, about: Mapping[str, Any], error: InputError, refusal: OSError | None, accept_version: bool
+) -> None:
     """A manifest in place of one that was lost or damaged, if a sound shard tells that the directory is of this very job; shards of
     other settings are an error, and so is the lack of any."""
-    if not any(isinstance(shard, Finished) for shard in look_at(job)):
+    earlier = {shard.version for shard in look_at(job) if isinstance(shard, Finished)}
+    if not earlier:
         raise error
-    write_manifest(job, about, refusal)
+    if not accept_version:
+        refuse_versions(earlier, job.directory)
+    write_manifest(job, about, refusal, sorted(earlier - {version.__version__}))
     warnings.warn(
         f"the manifest of {str(job.directory)!r} was damaged or lost, and is written again; when earlier runs were, it no longer says.",
         stacklevel=2,
@@ -100,16 +142,15 @@ def state_of(job: Job, shard: int) -> Finished | Damaged | None:
         with reading(path):
             check_file(path)
             about = about_shard(path)
-            if about["format"] != FORMAT or about["settings"] != job.digest or about["shard"] != shard:
+            if about["format"] != FORMAT:
+                raise InputError(
+                    f"{str(path)!r} is of format {about['format']!r}, and this version of whence writes {FORMAT}: delete it, and it is "
+                    "made again."
+                )
+            if about["settings"] != job.digest or about["shard"] != shard:
                 raise InputError(f"{str(path)!r} was made with other settings: delete it, and it is made again.")
-            return Finished(
-                shard,
-                about["rows"],
-                about["errors"],
-                about["truncated"],
-                about["tokens"],
-                unkept=about.get("unkept", 0),
-            )
+            counts = (about["rows"], about["errors"], about["truncated"], about["tokens"])
+            return Finished(shard, *counts, unkept=about.get("unkept", 0), version=str(about["whence"]))
     except Damaged as error:
         return error
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from whence.corpus.identity import as_setting, heads_of, masks_of, with_masks
 from whence.corpus.job import Job
 from whence.corpus.rows import PER_ROW, as_json, item_of, sentence
 from whence.corpus.table import check_kept, kept_types
@@ -17,9 +18,7 @@ from whence.data.parquet import parquet_file
 from whence.errors import InputError, NotSupported, Truncated, UnknownName
 from whence.explainer import Explainer
 from whence.passes import plan_methods
-from whence.provenance import tokenizer_fingerprint
 from whence.registry import get_method
-from whence.version import __version__
 
 ROLES = ("text", "pair", "question", "context", "answer", "start", *PER_ROW)
 LOOK = 1000  # records that are looked at before the run begins
@@ -46,7 +45,7 @@ def planned(
     if names:
         job.source.columns = tuple({*job.roles.values(), *job.keep, "input_ids", "token_type_ids", "attention_mask"})
     wanted = None if method is None else [method] if isinstance(method, str) else list(method)
-    options = dict(job.options)
+    options = with_masks(explainer, job.options)
     if seed and any("seed" in get_method(name).defaults for name in wanted or []):
         options.setdefault("seed", seed)
     chosen = tried(job, explainer, head, wanted, options)
@@ -113,16 +112,18 @@ def one_of(found: Any) -> Any:
 
 def settings_of(job: Job, explainer: Explainer, device: str, seed: int) -> dict[str, Any]:
     """What a second run into the same directory must agree with."""
-
     plan = plan_methods(job.methods, job.options, explainer.tuned)
     settings = {
-        "whence": __version__,
-        "weights": job.weights,
-        "tokenizer": tokenizer_fingerprint(explainer.tokenizer),
+        **job.identity,
+        "lm_heads": heads_of(explainer, plan),
+        "head_masks": masks_of(explainer, plan),
         "task": explainer.task,
         "dtype": str(explainer.model.dtype).removeprefix("torch."),
         "device": device,
-        "methods": [{"name": name, "options": options} for name, (_, options) in plan.items()],
+        "methods": [
+            {"name": name, "options": {k: as_setting(v) for k, v in options.items()}}
+            for name, (_, options) in plan.items()
+        ],
         "asked": {name: value for name, value in job.asked.items() if value is not None},
         "columns": dict(job.roles),
         "keep": list(job.keep),

@@ -15,6 +15,7 @@ import torch
 
 from whence.cluster import Connection
 from whence.corpus import local, manifest
+from whence.corpus.identity import identity_of
 from whence.corpus.job import SHARD_ROWS, Finished, Job, Profile, check
 from whence.corpus.on_ray import Crew, Wish
 from whence.corpus.plan import from_anywhere, planned, settings_of
@@ -27,7 +28,7 @@ from whence.explainer import Explainer
 from whence.limits import BATCH_TOKENS
 from whence.load import load as load_model
 from whence.progress import counting
-from whence.provenance import fingerprint, versions
+from whence.provenance import versions
 
 Maker = Callable[
     [Sequence[int], Advance], Generator[Finished, None, None]
@@ -90,6 +91,7 @@ def run(
     task: str | None = None,
     recipe: str | Path | None = None,
     progress: bool | None = None,
+    accept_version: bool = False,
     **options: Any,
 ) -> Summary:
     """Explain every row of a corpus and write a Parquet dataset; run again, it does only what is missing.
@@ -107,6 +109,7 @@ def run(
     engine: "local" (one worker per GPU, or one on the CPU; `workers` says otherwise) or "ray" (`address` of a cluster, or a
         `whence.cluster.Connection` that has been begun; `workers` actors with `gpus` each, which may be a fraction).
     threads: CPU threads of each worker.
+    accept_version: go on with a run that another version of whence began, which is otherwise refused.
 
     >>> import tempfile, whence.corpus
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -148,7 +151,7 @@ def run(
             on_long=on_long,
             scores=scores,
             threads=team,
-            weights=fingerprint(explainer.model),
+            identity=identity_of(explainer),
         )
         job = planned(job, explainer, method, columns or {}, keep, seed)
         kind = (
@@ -174,7 +177,7 @@ def run(
             warnings.simplefilter("ignore", Truncated)  # they are counted, and marked in the output
             job.directory.mkdir(parents=True, exist_ok=True)
             with manifest.held(job.directory) as refusal:
-                manifest.begin(job, about, refusal)
+                manifest.begin(job, about, refusal, accept_version)
                 return complete(job, made, how, progress, refusal)
 
 
@@ -202,6 +205,7 @@ def complete(
     if not missing:
         return summary
     manifest.check_writable(refusal)
+    manifest.join(job.directory)
     damaged = {shard: state for shard, state in enumerate(states) if isinstance(state, Damaged)}
     if damaged:
         manifest.warn_damaged(job, damaged)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from whence.corpus.identity import differing, identity_of
 from whence.corpus.job import Finished, Job, Profile
 from whence.corpus.rows import Advance, Row, compute, prepare
 from whence.corpus.table import finish
@@ -21,7 +22,7 @@ from whence.explainer import Explainer
 from whence.load import load as load_model
 from whence.memory import Freed
 from whence.passes import plan_methods
-from whence.provenance import fingerprint, write_whole
+from whence.provenance import write_whole
 
 AHEAD = 2  # shards that are tokenised before the model wants them, and that wait to be written
 T = TypeVar("T")
@@ -57,11 +58,11 @@ class Worker:
     @classmethod
     def of(cls, job: Job, explainer: Explainer) -> Worker:
         """A worker with a model that was loaded here, and must be the very model of the job."""
-        found = fingerprint(explainer.model)
-        if found != job.weights:
+        other = differing(job.identity, identity_of(explainer))
+        if other:
             raise ModelError(
-                f"this worker's {job.load['model']!r} has other weights ({found}) than the run began with ({job.weights}): "
-                "give every machine the same checkpoint."
+                f"this worker's {job.load['model']!r} is another model than the run began with (other: {', '.join(other)}): "
+                "give every machine the same checkpoint, tokenizer and packages, and leave them as they are while it runs."
             )
         return cls(job, explainer)
 

@@ -65,9 +65,9 @@ def check_footer(file: IO[bytes]) -> tuple[int, str]:
     file.seek(start)
     footer = bytearray(file.read())
     at = place_in(footer)
-    data, own = (footer[at + i * DIGITS : at + (i + 1) * DIGITS] for i in range(2))
+    data, recorded = (footer[at + i * DIGITS : at + (i + 1) * DIGITS] for i in range(2))
     footer[at + DIGITS : at + 2 * DIGITS] = BLANK[:DIGITS].encode()
-    if hashlib.sha256(footer).hexdigest().encode() != own:
+    if hashlib.sha256(footer).hexdigest().encode() != recorded:
         raise ValueError(DIFFERS)
     return start, data.decode()
 

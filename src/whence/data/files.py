@@ -12,7 +12,8 @@ import json
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from glob import glob, has_magic
 from itertools import accumulate, islice, takewhile
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import IO, Any
 
 from whence.data.checksums import check_if_shard
 from whence.data.parquet import ParquetRows, check_names, parquet_file
+from whence.data.steady import State, read_steadily, settled, state_of
 from whence.errors import InputError
 
 SUFFIXES = (".parquet", ".csv", ".tsv", ".jsonl")
@@ -231,6 +233,15 @@ def survey(path: Path) -> Part:
         return Part(path, count, read.hash.hexdigest(), tuple(marks))
 
 
+def part_of(path: Path) -> Part:
+    """A file as it is now, to be known again."""
+    state = settled(path)
+    part = replace(survey(path), state=state)
+    if state_of(path) != state:
+        raise InputError(f"the input file {str(path)!r} is being written: wait until it is whole.")
+    return part
+
+
 # ---- files as one long table --------------------------------------------------------------------------------------
 
 
@@ -242,6 +253,7 @@ class Part:
     rows: int
     digest: str  # of all its bytes
     marks: tuple[int, ...] = ()  # byte offsets of records 0, STEP, 2·STEP, … of a text file
+    state: State | None = None  # when it was hashed
 
 
 @dataclass
@@ -252,29 +264,37 @@ class Files:
     columns: tuple[str, ...] | None = None  # read only these, where the format can
     _starts: tuple[int, ...] = ()
     _open: dict[Path, ParquetRows] = field(default_factory=dict)
+    _states: dict[Path, State] = field(
+        default_factory=dict
+    )  # of files that were seen to hold what they held at the beginning
 
     @classmethod
     def of(cls, paths: Sequence[Path]) -> Files:
-        return cls(tuple(survey(path.absolute()) for path in paths))  # workers stand elsewhere
+        return cls(tuple(part_of(path.absolute()) for path in paths))  # workers stand elsewhere
 
     def __post_init__(self) -> None:
         self._starts = tuple(accumulate((p.rows for p in self.parts), initial=0))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_open": {}}
+        return {**self.__dict__, "_open": {}, "_states": {}}
 
     def __len__(self) -> int:
         return self._starts[-1]
 
     def read(self, start: int, stop: int) -> list[Any]:
-        """Records [start, stop)."""
+        """Records [start, stop), of files that hold what they held at the beginning."""
         found: list[Any] = []
         while start < stop:
             number = bisect_right(self._starts, start) - 1
             end = min(stop, self._starts[number + 1])
-            found += self._read(self.parts[number], start - self._starts[number], end - start)
+            part, first = self.parts[number], start - self._starts[number]
+            read = partial(self._read, part, first, end - start)
+            found += read_steadily(part, self._states, read, self._close)
             start = end
         return found
+
+    def _close(self) -> None:
+        self._open = {}
 
     def _read(self, part: Part, start: int, count: int) -> list[Any]:
         if is_parquet(part.path):

@@ -13,6 +13,8 @@ from typing import Any, Protocol
 from whence.data.files import Files, expand
 from whence.errors import InputError, WhenceError
 
+STRETCH = 1024  # records that are hashed at a time
+
 
 class Source(Protocol):
     """Rows that are numbered through, in an order that never changes."""
@@ -46,11 +48,23 @@ class Records:
         return list(found)
 
     def identity(self) -> str:
-        found = hashlib.sha256(str(getattr(self.data, "_fingerprint", "")).encode())
-        if isinstance(self.data, Sequence):
-            for record in self.data:
-                found.update(json.dumps(record, ensure_ascii=True, default=str).encode())
-        return found.hexdigest()[:16]
+        """By the fingerprint of a `Dataset`; of anything else by every record."""
+        fingerprint = getattr(self.data, "_fingerprint", None)
+        digest = hashlib.sha256(str(fingerprint or "").encode())
+        if fingerprint is None:
+            columns, self.columns = self.columns, None
+            for start in range(0, len(self), STRETCH):
+                for record in self.read(start, min(start + STRETCH, len(self))):
+                    digest.update(as_bytes(record))
+            self.columns = columns
+        return digest.hexdigest()[:16]
+
+
+def as_bytes(record: Any) -> bytes:
+    """JSON of a record, arrays with all their numbers."""
+    return json.dumps(
+        record, ensure_ascii=True, default=lambda v: v.tolist() if hasattr(v, "tolist") else str(v)
+    ).encode()
 
 
 def source_of(data: Any, split: str | None = None) -> Source:
