@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import tempfile
 import warnings
@@ -21,6 +22,7 @@ from tests import architectures
 from whence.corpus import Saved
 from whence.data import source_of
 from whence.data.files import MANIFEST
+from whence.data.tables import Lines, comma_rows
 from whence.evaluate.recipe import read_recipe
 from whence.heads.conllu import read_conllu
 from whence.heads.mask import as_mask
@@ -130,6 +132,15 @@ def rows_file(suffix: str) -> Callable[[bytes], None]:
 for _suffix in (".jsonl", ".csv", ".tsv", ".parquet"):
     data_file(_suffix)
     rows_file(_suffix)
+
+
+@target
+def csv_rows(data: bytes) -> None:
+    """Every line belongs to one row, and from any row on the rest is read the same."""
+    rows = list(comma_rows(Lines(io.BytesIO(data))))
+    assert sum(row.lines for row in rows) == len(io.BytesIO(data).readlines())
+    for i, row in enumerate(rows):
+        assert list(comma_rows(Lines(io.BytesIO(data[row.at :]), row.line, row.at))) == rows[i:]
 
 
 @target

@@ -93,6 +93,7 @@ NEARLY: dict[str, st.SearchStrategy[bytes]] = {
     "rows-jsonl": LINES,
     "rows-csv": TABLE,
     "rows-tsv": TABLE.map(lambda data: data.replace(b",", b"\t")),
+    "csv-rows": st.text('ab",\n\r\ufeff', max_size=60).map(str.encode),
     "manifest": record(settings=VALUES | METHODS_OF_A_RUN, shards=VALUES, runs=VALUES),
     "recipe": record(method=METHOD_NAMES, options=OPTIONS, tuned=st.dictionaries(METHOD_NAMES, OPTIONS, max_size=2)),
     "mask": record(format=st.just("whence head mask 1"), heads=GRIDS, syntactic=GRIDS, positional=GRIDS),

@@ -6,10 +6,8 @@ A record that cannot be read (a line that is not JSON) is an `InputError` in its
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
-import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,16 +15,16 @@ from functools import partial
 from glob import glob, has_magic
 from itertools import accumulate, islice, takewhile
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from whence.data.checksums import check_if_shard
 from whence.data.parquet import ParquetRows, check_names, parquet_file
 from whence.data.steady import State, read_steadily, settled, state_of
+from whence.data.tables import TORN, Lines, Row, comma_rows, decoded, tab_rows
 from whence.errors import InputError
 
 SUFFIXES = (".parquet", ".csv", ".tsv", ".jsonl")
 STEP = 1024  # records between two places that are noted in a text file
-QUOTED = re.compile(r'"((?:[^"]|"")*)"')  # a value of a .tsv in quotes, with those inside it doubled
 MANIFEST = "_manifest.json"  # what a directory that `whence corpus` wrote holds beside its shards
 NO_NAME = "an empty name names no data: give a file, a pattern, a directory or the name of a Hugging Face dataset."
 
@@ -102,91 +100,78 @@ def is_tsv(path: Path) -> bool:
 # ---- text files ---------------------------------------------------------------------------------------------------
 
 
-def text_records(path: Path, at: int = 0, number: int = 0) -> Iterator[Any]:
-    """The records of a CSV, TSV or JSONL file from byte `at`, where record `number` begins; an InputError stands in the place of
-    one that cannot be read."""
+class Mark(NamedTuple):
+    """Where a record of a text file begins."""
+
+    at: int  # byte
+    line: int  # from 1
+
+
+def text_records(path: Path, mark: Mark | None = None, number: int = 0) -> Iterator[Any]:
+    """The records of a CSV, TSV or JSONL file from a mark, where record `number` begins; an InputError stands in the place of one
+    that cannot be read."""
+    return (record for _, record in text_rows(path, mark, number))
+
+
+def text_rows(path: Path, mark: Mark | None = None, number: int = 0) -> Iterator[tuple[int, Any]]:
+    """The same, each with the number of its line."""
     with path.open("rb") as file:
         if is_jsonl(path):
-            file.seek(at)
-            for i, line in enumerate(lines(filled(file)), number + 1):
-                yield json_record(line, path, i)
-        else:
-            names = header_of(rows_of(lines(file), path), path)
-            if at:
-                file.seek(at)
-            for i, values in enumerate(rows_of(lines(file), path), number + 1):
-                yield table_record(values, names, path, i)
+            file.seek(mark.at if mark else 0)
+            for i, (start, line) in enumerate(filled(file, mark), number + 1):
+                yield start.line, json_record(line, path, start.line, i)
+            return
+        rows = rows_of(Lines(file), path)
+        names = header_of(rows, path)
+        if mark is not None:
+            file.seek(mark.at)
+            rows = rows_of(Lines(file, mark.line, mark.at), path)
+        for i, row in enumerate(rows, number + 1):
+            yield row.line, table_record(row, names, path, i)
 
 
-def filled(raw: Iterable[bytes]) -> Iterator[bytes]:
-    """The lines of a JSONL file that hold a record."""
-    return (line for line in raw if line.strip())
+def filled(raw: Iterable[bytes], mark: Mark | None = None) -> Iterator[tuple[Mark, bytes]]:
+    """The lines of a JSONL file that hold a record, and where they begin."""
+    at, first = mark or (0, 1)
+    for number, line in enumerate(raw, first):
+        if line.strip():
+            yield Mark(at, number), line
+        at += len(line)
 
 
-def lines(raw: Iterable[bytes]) -> Iterator[str]:
-    """Decoded lines. Bytes that are not UTF-8 become lone surrogates, which encoding a text refuses with its position."""
-    return (line.decode("utf-8", "surrogateescape").removeprefix("\ufeff") for line in raw)
-
-
-def json_record(line: str, path: Path, number: int) -> Any:
+def json_record(line: bytes, path: Path, number: int, record: int) -> Any:
+    text = decoded(line)
     try:
-        return json.loads(line)
+        return json.loads(text.removeprefix("\ufeff") if number == 1 else text)
     except (ValueError, RecursionError) as error:  # a number of thousands of digits is a plain ValueError
         reason = getattr(error, "msg", None) or str(error).partition(";")[0]
-        return InputError(f"{path.name}, record {number} is not JSON: {reason}.")
+        return InputError(f"{path.name}:{number}, record {record} is not JSON: {reason}.")
 
 
-def rows_of(text: Iterator[str], path: Path) -> Iterator[list[str] | csv.Error]:
-    """The values of every row of a CSV or TSV file that is not blank, the header's first; an error where a row cannot be read."""
-    return (row for row in (tab_rows(text) if is_tsv(path) else comma_rows(text)) if row)
+def rows_of(lines: Lines, path: Path) -> Iterator[Row]:
+    """The rows of a CSV or TSV file that are not blank, the header first."""
+    rows = tab_rows(lines) if is_tsv(path) else comma_rows(lines)
+    return (row for row in rows if row.values or row.reason)
 
 
-def comma_rows(text: Iterator[str]) -> Iterator[list[str] | csv.Error]:
-    csv.field_size_limit(1 << 30)
-    rows = csv.reader(text)
-    while True:
-        try:
-            yield next(rows)
-        except StopIteration:
-            return
-        except csv.Error as error:  # the reader goes on at the next line
-            yield error
-
-
-def tab_rows(text: Iterator[str]) -> Iterator[list[str]]:
-    """Tabs part values and a line is a row: in the TSV files of this field (GLUE, SST) a quote is a letter like any other."""
-    return ([unquoted(v) for v in row.split("\t")] if (row := line.rstrip("\r\n")) else [] for line in text)
-
-
-def unquoted(value: str) -> str:
-    """A value that is wholly in quotes, as spreadsheets write it, without them; any other as it is.
-
-    >>> unquoted('"a ""fine"" film"'), unquoted('"a fine film')
-    ('a "fine" film', '"a fine film')
-    """
-    found = QUOTED.fullmatch(value)
-    return value if found is None else found[1].replace('""', '"')
-
-
-def header_of(rows: Iterator[list[str] | csv.Error], path: Path) -> list[str]:
+def header_of(rows: Iterator[Row], path: Path) -> list[str]:
     """The names in a table's first row, each given once."""
-    names = next(rows, [])
-    if isinstance(names, csv.Error) or any("\r" in name for name in names):
+    header = next(rows, Row([], 1, 0))
+    if TORN in header.reason or any("\r" in name for name in header.values):
         raise InputError(
             f"the header of {path.name} cannot be read: lines end in carriage returns alone; save the file with line feeds."
         )
-    check_names(names, path)
-    return names
+    if header.reason:
+        raise InputError(f"the header of {path.name} cannot be read: {header.reason}.")
+    check_names(header.values, path)
+    return header.values
 
 
-def table_record(
-    values: list[str] | csv.Error, names: Sequence[str], path: Path, number: int
-) -> dict[str, str | None] | InputError:
+def table_record(row: Row, names: Sequence[str], path: Path, number: int) -> dict[str, str | None] | InputError:
     """A row under the header's names; None where a short row lacks values. What would be cut off, or was torn apart, is refused."""
-    where = f"{path.name}, record {number}"
-    if isinstance(values, csv.Error):
-        reason = str(values).partition(" - ")[0]
-        return InputError(f"{where} cannot be read: {reason}; put a text that holds a carriage return into quotes.")
+    where, values = f"{path.name}:{row.line}, record {number}", row.values
+    if row.reason:
+        return InputError(f"{where} cannot be read: {row.reason}.")
     more, less = any(values[len(names) :]), len(values) < len(names)
     if more or (less and is_tsv(path) and any('"' in v for v in values)):
         fix = (
@@ -194,22 +179,23 @@ def table_record(
             if is_tsv(path)
             else "put a text that holds a comma into quotes"
         )
-        return InputError(f"{where}: the header names {len(names)} columns and this record has {len(values)}; {fix}.")
+        reach = f" on {row.lines} lines" if row.lines > 1 else ""
+        return InputError(
+            f"{where}: the header names {len(names)} columns and this record has {len(values)}{reach}; {fix}."
+        )
     return {**dict.fromkeys(names), **dict(zip(names, values, strict=False))}
 
 
 @dataclass
 class Hashed:
-    """The lines of a file, with a hash of what was read of it and how far that reaches."""
+    """The lines of a file, with a hash of what was read of it."""
 
     file: IO[bytes]
-    at: int = 0
     hash: Any = field(default_factory=hashlib.sha256)
 
     def __iter__(self) -> Iterator[bytes]:
         for line in self.file:
             self.hash.update(line)
-            self.at += len(line)
             yield line
 
 
@@ -221,15 +207,10 @@ def survey(path: Path) -> Part:
             rows = int(parquet_file(path).metadata.num_rows)
             return Part(path, rows, hashlib.file_digest(file, "sha256").hexdigest())
         read, marks, count = Hashed(file), [], 0
-        records: Iterator[Any] = filled(read) if is_jsonl(path) else rows_of(lines(read), path)
-        if not is_jsonl(path):
-            header_of(records, path)
-        at = read.at
-        for _ in records:
+        for mark in starts(read, path):
             if count % STEP == 0:
-                marks.append(at)
+                marks.append(mark)
             count += 1
-            at = read.at
         return Part(path, count, read.hash.hexdigest(), tuple(marks))
 
 
@@ -242,6 +223,17 @@ def part_of(path: Path) -> Part:
     return part
 
 
+def starts(raw: Iterable[bytes], path: Path) -> Iterator[Mark]:
+    """Where each record of a text file begins."""
+    if is_jsonl(path):
+        yield from (mark for mark, _ in filled(raw))
+        return
+    rows = rows_of(Lines(raw), path)
+    header_of(rows, path)
+    for row in rows:
+        yield Mark(row.at, row.line)
+
+
 # ---- files as one long table --------------------------------------------------------------------------------------
 
 
@@ -252,7 +244,7 @@ class Part:
     path: Path
     rows: int
     digest: str  # of all its bytes
-    marks: tuple[int, ...] = ()  # byte offsets of records 0, STEP, 2·STEP, … of a text file
+    marks: tuple[Mark, ...] = ()  # of records 0, STEP, 2·STEP, … of a text file
     state: State | None = None  # when it was hashed
 
 
