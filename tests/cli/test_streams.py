@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
@@ -147,3 +148,40 @@ def test_a_real_command_in_a_deleted_directory(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (2, b"")
     assert done.stderr.startswith(b"whence: the working directory is gone")
     assert done.stderr.count(b"\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("packed", "says"),
+    [
+        (lambda text: text.encode("utf-16"), "UTF-16 text, and UTF-8 is read"),
+        (lambda text: text.encode("utf-16-le"), "UTF-16LE text, and UTF-8 is read"),
+        (lambda text: gzip.compress(text.encode()), "compressed with gzip"),
+    ],
+)
+def test_what_is_no_text_is_said_wherever_it_is_read(
+    capsys: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, packed: Any, says: str
+) -> None:
+    from whence.cli import main
+
+    data = packed("good film\nbad film\n")
+    for name in ("films.txt", "films.csv", "films.jsonl", "films.json"):
+        (tmp_path / name).write_bytes(data)
+    monkeypatch.chdir(tmp_path)
+    for words in (
+        ("explain", "-"),
+        ("classes", "-"),
+        ("classes", "films.txt"),
+        ("classes", "films.csv"),
+        ("classes", "films.jsonl"),
+        ("report", "films.json"),
+        ("evaluate", "films.csv"),
+        ("tune", "films.jsonl"),
+        ("corpus", "films.csv", "--output", "out"),
+    ):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data), encoding="utf-8"))
+        monkeypatch.setattr(sys, "argv", ["whence", *words])
+        with pytest.raises(SystemExit) as end:
+            main()
+        name = "stdin" if "-" in words else words[1]
+        complained = capsys.readouterr().err
+        assert (end.value.code, complained.startswith(f"whence: {name} is {says}: ")) == (2, True), complained

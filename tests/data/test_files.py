@@ -235,3 +235,48 @@ def test_datasets_objects() -> None:
     assert source.identity() == source_of(datasets.Dataset.from_list(ROWS)).identity()
     with pytest.raises(InputError, match="several splits"):
         source_of(datasets.DatasetDict({"test": made}))
+
+
+def test_repeated_names_within_a_parquet_column_are_a_sentence(tmp_path: Path) -> None:
+    twice = pa.StructArray.from_arrays(
+        [pa.array(["a", "b"])] * 2, fields=[pa.field("x", pa.string()), pa.field("x", pa.string())]
+    )
+    deep = pa.StructArray.from_arrays([twice], names=["inner"])
+    lists = pa.ListArray.from_arrays([0, 1, 2], deep)
+    for column, where in ((twice, "more"), (deep, r"more\.inner"), (lists, r"more\.inner")):
+        file = tmp_path / "a.parquet"
+        pq.write_table(pa.table({"text": ["good", "bad"], "more": column}), file)
+        for reading in (source_of, lambda path: list(stream([path]))):
+            with pytest.raises(
+                InputError, match=rf"a\.parquet has several fields 'x' within the column '{where}': rename all but one"
+            ):
+                reading(file)
+    same = pa.array([{"x": {"x": 1}, "text": "x"}] * 2)  # one name at several depths
+    pq.write_table(pa.table({"text": ["good", "bad"], "more": same}), file)
+    assert source_of(file).read(1, 2) == [{"text": "bad", "more": {"x": {"x": 1}, "text": "x"}}]
+
+
+def test_a_parquet_value_that_cannot_be_read_costs_its_row(tmp_path: Path) -> None:
+    offsets = pa.py_buffer(b"".join(n.to_bytes(4, "little") for n in (0, 4, 8, 11)))
+    texts = pa.Array.from_buffers(pa.string(), 3, [None, offsets, pa.py_buffer(b"goodb\xffadsad")])
+    dates = pa.array([2**62, 0, 0], pa.timestamp("us"))
+    pq.write_table(pa.table({"text": texts, "at": dates}), tmp_path / "a.parquet", row_group_size=2)
+    source = source_of(tmp_path / "a.parquet")
+    first, second, third = source.read(0, 3)
+    assert str(first).startswith("a.parquet, record 1 cannot be read: date value out of range; mend the value")
+    assert "a.parquet, record 2 cannot be read: 'utf-8' codec" in str(second)
+    assert third["text"] == "sad"
+    source.columns = ("text",)
+    assert source.read(0, 1) == [{"text": "good"}]
+    with pytest.raises(InputError, match="record 1 cannot be read"):
+        list(stream([tmp_path / "a.parquet"]))
+
+
+def test_broken_pages_of_parquet_are_a_sentence(tmp_path: Path) -> None:
+    file = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": [f"film {i}" for i in range(5000)]}), file)
+    data = bytearray(file.read_bytes())
+    data[4:2000] = bytes(1996)
+    file.write_bytes(data)
+    with pytest.raises(InputError, match=r"a\.parquet cannot be read as Parquet: "):
+        source_of(file).read(0, 5000)

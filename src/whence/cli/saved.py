@@ -48,8 +48,13 @@ def as_rows(text: str, file: str) -> list[Any]:
 
 
 def read(file: Path) -> str:
+    """The text of a file."""
+    from whence.data.encoding import HEAD, check_text
+
     try:
-        return file.read_text(encoding="utf-8")
+        data = file.read_bytes()
+        check_text(data[:HEAD], file.name)
+        return data.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise InputError(f"{str(file)!r} cannot be read: {reason}.") from error

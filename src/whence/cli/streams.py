@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import os
 import sys
@@ -33,11 +34,22 @@ def from_stdin() -> str:
     if sys.stdin is None:
         raise InputError("stdin is closed: give the text itself in place of '-'.")
     try:
-        return sys.stdin.read()
+        if not isinstance(sys.stdin, io.TextIOWrapper):
+            return sys.stdin.read()
+        return as_text(sys.stdin.buffer.read(), sys.stdin.encoding)
     except UnicodeDecodeError as error:
         raise InputError(f"stdin cannot be read: it is not {error.encoding.upper()} text.") from error
     except OSError as error:
         raise InputError(f"stdin cannot be read: {error.strerror}.") from error
+
+
+def as_text(data: bytes, encoding: str) -> str:
+    """Bytes of stdin as text whose lines end with \\n. Packed files and other encodings are refused."""
+    from whence.data.encoding import HEAD, check_text
+
+    if codecs.lookup(encoding).name == "utf-8":
+        check_text(data[:HEAD], "stdin")
+    return data.decode(encoding).removeprefix("\ufeff").replace("\r\n", "\n")
 
 
 def json_line(data: Any) -> str:

@@ -10,6 +10,7 @@ import hashlib
 import json
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from glob import glob, has_magic
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from whence.data.checksums import check_if_shard
+from whence.data.encoding import HEAD, check_text
 from whence.data.parquet import ParquetRows, check_names, parquet_file
 from whence.data.steady import State, read_steadily, settled, state_of
 from whence.data.tables import TORN, Lines, Row, comma_rows, decoded, tab_rows
@@ -115,7 +117,7 @@ def text_records(path: Path, mark: Mark | None = None, number: int = 0) -> Itera
 
 def text_rows(path: Path, mark: Mark | None = None, number: int = 0) -> Iterator[tuple[int, Any]]:
     """The same, each with the number of its line."""
-    with path.open("rb") as file:
+    with opened(path) as file:
         if is_jsonl(path):
             file.seek(mark.at if mark else 0)
             for i, (start, line) in enumerate(filled(file, mark), number + 1):
@@ -128,6 +130,15 @@ def text_rows(path: Path, mark: Mark | None = None, number: int = 0) -> Iterator
             rows = rows_of(Lines(file, mark.line, mark.at), path)
         for i, row in enumerate(rows, number + 1):
             yield row.line, table_record(row, names, path, i)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """A text file, at its beginning; what is none is refused."""
+    with path.open("rb") as file:
+        check_text(file.read(HEAD), path.name)
+        file.seek(0)
+        yield file
 
 
 def filled(raw: Iterable[bytes], mark: Mark | None = None) -> Iterator[tuple[Mark, bytes]]:
@@ -201,11 +212,12 @@ class Hashed:
 
 def survey(path: Path) -> Part:
     """A file read once from end to end: how many records it has, where every STEP-th of a text file begins, and its hash."""
-    with path.open("rb") as file:
-        if is_parquet(path):
-            check_if_shard(path, MANIFEST)
-            rows = int(parquet_file(path).metadata.num_rows)
+    if is_parquet(path):
+        check_if_shard(path, MANIFEST)
+        rows = int(parquet_file(path).metadata.num_rows)
+        with path.open("rb") as file:
             return Part(path, rows, hashlib.file_digest(file, "sha256").hexdigest())
+    with opened(path) as file:
         read, marks, count = Hashed(file), [], 0
         for mark in starts(read, path):
             if count % STEP == 0:
@@ -255,10 +267,9 @@ class Files:
     parts: tuple[Part, ...]
     columns: tuple[str, ...] | None = None  # read only these, where the format can
     _starts: tuple[int, ...] = ()
-    _open: dict[Path, ParquetRows] = field(default_factory=dict)
-    _states: dict[Path, State] = field(
-        default_factory=dict
-    )  # of files that were seen to hold what they held at the beginning
+    _open: dict[tuple[Path, tuple[str, ...] | None], ParquetRows] = field(default_factory=dict)
+    # of files that were seen to hold what they held at the beginning
+    _states: dict[Path, State] = field(default_factory=dict)
 
     @classmethod
     def of(cls, paths: Sequence[Path]) -> Files:
@@ -290,9 +301,10 @@ class Files:
 
     def _read(self, part: Part, start: int, count: int) -> list[Any]:
         if is_parquet(part.path):
-            if part.path not in self._open:
-                self._open = {part.path: ParquetRows(part.path, self.columns)}  # one file is open at a time
-            rows: Iterator[Any] = self._open[part.path].rows(start)
+            key = part.path, self.columns  # a value that cannot be read spoils no row where its column is not asked for
+            if key not in self._open:
+                self._open = {key: ParquetRows(part.path, self.columns)}  # one file is open at a time
+            rows: Iterator[Any] = self._open[key].rows(start)
         else:
             mark = start // STEP
             rows = islice(text_records(part.path, part.marks[mark], mark * STEP), start - mark * STEP, None)

@@ -171,6 +171,8 @@ def run_records(directory: Path) -> Iterator[dict[str, Any]]:
         if is_sealed(manifest):
             shard_of(manifest, file, whole=True)
         for record in ParquetRows(file, [*names, *settings["keep"], "row", "error"]).rows(0):
+            if isinstance(record, InputError):
+                raise record
             if record["error"] is None and record["row"] != last:
                 last = record["row"]
                 yield {name: record[name] for name in (*names, *settings["keep"])}
