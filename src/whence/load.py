@@ -18,7 +18,7 @@ from whence.evaluate.layers import choose_layers
 from whence.evaluate.recipe import Recipe, read_recipe
 from whence.explainer import Explainer
 from whence.inputs import Encoder
-from whence.models import is_causal, lock_of, max_length, pad_id, special_ids, type_vocab_size, vocab_size
+from whence.models import check_causal, is_causal, lock_of, max_length, pad_id, special_ids, type_vocab_size, vocab_size
 from whence.panics import panics_are_errors
 from whence.table import Table
 from whence.tasks import (
@@ -212,6 +212,8 @@ def explainer(
             f"a {class_name} is made for {' and '.join(served)}, not for {known}: leave task= out, or load a model that was "
             f"trained for {known}."
         )
+    if known == "causal-lm":
+        check_causal(model)
     made = make_task(known, model, tokenizer)
     return Explainer(model, tokenizer, made, name, lm_head, language_model)
 

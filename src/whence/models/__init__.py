@@ -2,6 +2,7 @@
 
 import whence.backends  # noqa: F401  (first: it imports torch at rest)
 from whence.models.asked_places import asked_places_only
+from whence.models.decoders import check_causal
 from whence.models.facts import (
     first_position,
     is_causal,
@@ -34,6 +35,7 @@ __all__ = [
     "Spec",
     "add_spec",
     "asked_places_only",
+    "check_causal",
     "first_position",
     "first_token_only",
     "forked_random_state",

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from torch import Tensor
 from transformers import PretrainedConfig
 
-from whence.errors import InputError, UnknownName
+from whence.errors import InputError, NotSupported, UnknownName
 from whence.inputs import Batch, Encoded, Encoder
 
 # task name → suffix of the Hugging Face architecture that serves it
@@ -148,16 +148,29 @@ def task_of(config: PretrainedConfig, class_name: str | None = None, task: str |
         task = ALIASES.get(task, task)
         if task not in TASKS:
             raise UnknownName("task", task, (*TASKS, *ALIASES))
+        if task == "causal-lm":
+            check_one_part(config, class_name)
         return task
     names: Sequence[str] = [class_name] if class_name else (getattr(config, "architectures", None) or [])
     for architecture in names:
         for name, suffix in TASKS.items():
             if architecture.endswith(suffix) or (name == "causal-lm" and architecture.endswith(CAUSAL_NAMES)):
                 return name
+    check_one_part(config, class_name)
     raise InputError(
         f"cannot tell the task from {list(names) or 'the config (it names no architecture)'}; "
         f"pass task= one of: {', '.join(TASKS)}."
     )
+
+
+def check_one_part(config: PretrainedConfig, class_name: str | None) -> None:
+    """Refuse a model that has an encoder and a decoder; their classifiers, which say in their name what they are, never come here."""
+    if getattr(config, "is_encoder_decoder", False):
+        name = class_name or next(iter(getattr(config, "architectures", None) or []), config.model_type)
+        raise NotSupported(
+            f"{name} has an encoder and a decoder, and writes in answer to what its encoder read, so it is no causal language model: "
+            "encoder–decoder models come with a later version; until then load a decoder-only model."
+        )
 
 
 def refuse(task: str, **given: Any) -> None:
