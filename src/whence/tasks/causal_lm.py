@@ -15,6 +15,7 @@ from whence.errors import InputError, Truncated
 from whence.inputs import Batch, Encoded, Encoder, check_unicode, tokenize, where
 from whence.panics import reading
 from whence.tasks.base import PREDICTED, Ask, Prediction, Target, Term, keeps
+from whence.tasks.chat import chat_text
 from whence.tasks.vocabulary import Vocabulary, at_places, log_softmax, of_places
 
 Ids = tuple[int, ...]
@@ -119,7 +120,7 @@ class CausalLM:
 
     def _prompt(self, item: Any, at: str) -> Encoded:
         if isinstance(item, Mapping) and "messages" in item:
-            return self._chat(item["messages"], at)
+            return self._chat(item, at)
         if isinstance(item, Mapping):
             return without_padding(self.encoder.encode_one(item, at, "error"))
         if not isinstance(item, str):
@@ -132,12 +133,10 @@ class CausalLM:
             row = row.select(range(len(row) - 1))  # some tokenizers end every text; a prompt goes on
         return row
 
-    def _chat(self, messages: Any, at: str) -> Encoded:
-        """Messages through the tokenizer's chat template, up to where the model answers."""
+    def _chat(self, item: Mapping[str, Any], at: str) -> Encoded:
+        """Messages through the tokenizer's chat template, up to where the model goes on."""
         tokenizer: Any = self.encoder.tokenizer
-        if tokenizer is None or not getattr(tokenizer, "chat_template", None):
-            raise InputError(f"{at}this tokenizer has no chat template: give the prompt as a text.")
-        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        text = chat_text(tokenizer, item, at)
         row = self.encoder.encode_text(text, None, at, "keep", framed=False)
         frame = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id, tokenizer.mask_token_id}
         special = tuple(s or i in frame for s, i in zip(row.special, row.input_ids, strict=True))
