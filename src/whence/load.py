@@ -18,7 +18,17 @@ from whence.evaluate.layers import choose_layers
 from whence.evaluate.recipe import Recipe, read_recipe
 from whence.explainer import Explainer
 from whence.inputs import Encoder
-from whence.models import check_causal, is_causal, lock_of, max_length, pad_id, special_ids, type_vocab_size, vocab_size
+from whence.models import (
+    check_causal,
+    is_causal,
+    lock_of,
+    max_length,
+    pad_id,
+    special_ids,
+    type_vocab_size,
+    uncompiled,
+    vocab_size,
+)
 from whence.panics import panics_are_errors
 from whence.table import Table
 from whence.tasks import (
@@ -75,6 +85,7 @@ def load(
     >>> ex.predict("a charming journey").label
     'positive'
     """
+    model = uncompiled(model)
     if isinstance(model, PreTrainedModel):
         if dtype is not None:
             raise InputError(

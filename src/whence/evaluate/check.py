@@ -26,7 +26,7 @@ from whence.evaluate.run import evaluate
 from whence.explainer import Explainer
 from whence.explanation import Explanation
 from whence.metrics.agreement import spearman_correlation
-from whence.models import layers_of
+from whence.models import layers_of, untouched
 from whence.numbers import seed_of
 from whence.registry import get_method
 
@@ -180,15 +180,21 @@ def randomised(model: PreTrainedModel, seed: int) -> Iterator[str]:
     yield "everything"
 
 
+def copy_of(explainer: Explainer) -> Explainer:
+    """An explainer with a model of its own."""
+    stranger = copy.copy(explainer)
+    with untouched(explainer.model):  # a compiled function would run the first model's weights
+        stranger.model = copy.deepcopy(explainer.model)
+    stranger.engine = Engine(stranger.model, explainer.engine.task)
+    stranger.lm_head = replace(explainer.lm_head, model=stranger.model, found=dict(explainer.lm_head.found))
+    return stranger
+
+
 def randomisation(
     explainer: Explainer, one: Candidate, inputs: list[Any], found: Sequence[Explanation], seed: int
 ) -> Finding:
     """Rank correlation with the explanations of the destroyed model, for the classes that the real one predicted."""
-    stranger = copy.copy(explainer)
-    with explainer.engine.exclusive:  # a copy of a model that another thread has would keep that thread's hooks
-        stranger.model = copy.deepcopy(explainer.model)
-    stranger.engine = Engine(stranger.model, explainer.engine.task)
-    stranger.lm_head = replace(explainer.lm_head, model=stranger.model, found=dict(explainer.lm_head.found))
+    stranger = copy_of(explainer)
     figures = {}
     for gone in randomised(stranger.model, seed):
         others = explain(stranger, one, *same_questions(explainer, inputs, found))

@@ -23,6 +23,7 @@ from whence.models import (
     pad_id,
     special_ids,
     type_vocab_size,
+    uncompiled,
     untouched,
     uses_attention_interface,
     vocab_size,
@@ -191,7 +192,7 @@ def strongest(model: PreTrainedModel, batch: Batch, rows: Sequence[Encoded]) -> 
 def attention_layers(model: PreTrainedModel, batch: Batch) -> Sequence[Attended | Shown]:
     """The attention of layers 1 … L of any model with or without a task."""
     through_interface = uses_attention_interface(model)
-    base: Any = model.base_model
+    base = uncompiled(model.base_model)
     inputs = {**model_inputs(base, batch), **({} if through_interface else {"output_attentions": True})}
     with (
         untouched(model, attention=NAME if through_interface else "eager", pad_id=batch.pad_id),

@@ -1,6 +1,7 @@
 """What whence knows of architectures: where the layers are, how long a text may be, which ids are special."""
 
 import whence.backends  # noqa: F401  (first: it imports torch at rest)
+from whence.models.as_written import uncompiled
 from whence.models.asked_places import asked_places_only
 from whence.models.decoders import check_causal
 from whence.models.facts import (
@@ -56,6 +57,7 @@ __all__ = [
     "stand_in_ids",
     "two_part",
     "type_vocab_size",
+    "uncompiled",
     "untouched",
     "uses_attention_interface",
     "vocab_size",

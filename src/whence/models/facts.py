@@ -11,6 +11,7 @@ from typing import Any
 from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+from whence.models.as_written import uncompiled
 from whence.models.layers import modules_of
 
 NO_LIMIT = 1_000_000  # tokenizers without a limit of their own report a number far above this
@@ -19,8 +20,9 @@ NO_LIMIT = 1_000_000  # tokenizers without a limit of their own report a number 
 def position_offset(model: PreTrainedModel) -> int:
     """RoBERTa and its kin number positions from padding_idx + 1, so that many rows of the table are never used."""
     for name, module in model.named_modules():
-        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
-            return 0 if module.padding_idx is None else module.padding_idx + 1
+        table = uncompiled(module)
+        if name.endswith("position_embeddings") and isinstance(table, nn.Embedding):
+            return 0 if table.padding_idx is None else table.padding_idx + 1
     return 0
 
 

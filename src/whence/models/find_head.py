@@ -11,6 +11,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from whence.errors import InputError, NotSupported
+from whence.models.as_written import uncompiled
 from whence.models.facts import vocab_size
 from whence.models.lm_head import LMHead, check_head, head_of_model, head_of_module
 
@@ -67,6 +68,7 @@ class Heads:
                     f"lm_head={str(source)!r}: this Explainer was not made by whence.load; give a live model."
                 )
             name, source = str(source), self.load(str(source), self.model.dtype, self.model.device)
+        source = uncompiled(source)
         if not isinstance(source, PreTrainedModel):
             return head_of_module(source)
         head = head_of_model(source, name)

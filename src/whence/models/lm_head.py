@@ -11,7 +11,6 @@ import copy
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +19,7 @@ from transformers import PreTrainedModel
 
 from whence.errors import InputError, NotSupported
 from whence.fused import on_triton
+from whence.models.as_written import uncompiled
 from whence.models.specs import part
 from whence.models.untouched import HOOKS, MORE_ON_HOOKS
 
@@ -113,7 +113,7 @@ def log_sum_exp_blocked(features: Tensor, weight: Tensor, bias: Tensor | None) -
 
 def head_of_model(model: PreTrainedModel, name: str) -> LMHead | None:
     """The model's own language-model head, or None if it has none."""
-    decoder: Any = model.get_output_embeddings()  # type: ignore[no-untyped-call]
+    decoder = uncompiled(model.get_output_embeddings())  # type: ignore[no-untyped-call]
     if not isinstance(decoder, nn.Linear):
         return None
     kind = str(model.config.model_type)
@@ -142,6 +142,7 @@ def without_hooks(module: Any) -> Any:
 
 def head_of_module(module: nn.Module) -> LMHead:
     """A module that maps hidden states (…, d) to logits (…, V)."""
+    module = uncompiled(module)
     name = type(module).__name__
     if isinstance(module, nn.Linear):
         return LMHead(name, in_turn([]), module.weight.detach(), None if module.bias is None else module.bias.detach())

@@ -7,7 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 
+from whence.models.as_written import CHUNKS, COMPILED, Setting, is_compiled, settings_of, without_wrappers
 from whence.models.layers import modules_of
 
 _LOCKS: weakref.WeakKeyDictionary[nn.Module, threading.RLock] = weakref.WeakKeyDictionary()
@@ -67,13 +68,25 @@ class Lent:
     hooked: Sequence[nn.Module]  # those that carry hooks
     models: Sequence[PreTrainedModel]  # the model, and models in it
     hooks_made: int  # how many hooks torch had ever made, on whatever module, before the walk
+    settings: Sequence[Setting] = ()  # what is put aside (`as_written`)
 
     @classmethod
     def of(cls, model: nn.Module) -> Lent:
-        hooks_made = RemovableHandle.next_id
-        modules = modules_of(model)
+        hooks_made, modules = RemovableHandle.next_id, modules_of(model)
+        try:
+            return cls.of_modules(modules, hooks_made)
+        except KeyError:  # modules that torch.compile has put around others have next to no attributes
+            modules, settings = without_wrappers(modules)
+            lent = cls.of_modules(modules, hooks_made)
+            return replace(lent, settings=[*settings, *lent.settings])
+
+    @classmethod
+    def of_modules(cls, modules: Sequence[nn.Module], hooks_made: int) -> Lent:
+        """What the modules of one model are made of."""
         parameters: list[nn.Parameter | None] = []
         training, configs, hooked, models = [], {}, [], []
+        settings: list[Setting] = []
+        compiled = {kind for kind in set(map(type, modules)) if is_compiled(getattr(kind, "forward", None))}
         for module in modules:
             own = module.__dict__  # nn.Module's own look-up is slow where an attribute is absent
             if own["_parameters"]:
@@ -86,9 +99,12 @@ class Lent:
                     models.append(module)
             if own["_forward_hooks"] or own["_forward_pre_hooks"]:
                 hooked.append(module)
+            unusual = CHUNKS in own or COMPILED in own or "forward" in own
+            if compiled or unusual or own["_backward_hooks"] or own["_backward_pre_hooks"]:
+                settings += settings_of(module)
         there = [p for p in parameters if p is not None]
         known = [c for c in configs.values() if c is not None]
-        return cls(modules, there, training, known, hooked, models, hooks_made)
+        return cls(modules, there, training, known, hooked, models, hooks_made, settings)
 
     @cached_property
     def own(self) -> Sequence[dict[str, Any]]:
@@ -97,8 +113,9 @@ class Lent:
 
     @property
     def quiet(self) -> bool:
-        """No module trains, and none has been given a hook since the walk."""
-        return self.hooks_made == RemovableHandle.next_id and not any(map(TRAINING, self.own))
+        """No module trains, none has been given a hook since the walk, and what is put aside is what it was."""
+        unmade = self.hooks_made == RemovableHandle.next_id and not any(map(TRAINING, self.own))
+        return unmade and all(setting.unchanged for setting in self.settings)
 
     def same(self, other: Lent) -> bool:
         """Whether both found the same parts. Hooks may come and go while a model runs (transformers' do)."""
@@ -144,10 +161,10 @@ class Lender:
 
     def confirm(self, lent: Lent, found: Lent) -> None:
         """Take what a later walk has found; `ModelChanged` if the model was lent by what is remembered, and that is not so."""
-        if lent is self._found and not lent.same(found):
+        if lent is self._found and (found.settings or not lent.same(found)):  # what was put aside is no longer found
             self._found = None
             raise ModelChanged
-        self._found = found
+        self._found = replace(found, settings=lent.settings)
 
 
 @contextmanager
@@ -157,7 +174,7 @@ def untouched(
     """The model in evaluation mode with frozen parameters, and on request another attention function or padding id.
 
     On leaving, also by an exception, training flags, requires_grad, the attention implementation, the config's padding
-    id and all forward hooks are what they were. Parameters' `.grad` are never written (gradients are asked for by
+    id, all hooks and what was put aside (`as_written`: compiled code, say) are what they were. Parameters' `.grad` are never written (gradients are asked for by
     `torch.autograd.grad`), and the caller's grad or inference mode does not matter. Gives the model's parts, which a
     lender may remember: whoever gives one walks again before it uses what came of them (`Lender.confirm`).
     """
@@ -177,6 +194,8 @@ def untouched(
                     config._attn_implementation_internal = attention
             if pad_id is not None and text_config.pad_token_id != pad_id:
                 text_config.pad_token_id = pad_id
+            for setting in lent.settings:
+                setting.apply()
             with torch.inference_mode(False), torch.enable_grad():
                 yield lent
             whole = True
@@ -201,6 +220,8 @@ def remember(lent: Lent, text_config: Any, trainable: Sequence[nn.Parameter]) ->
             parameter.requires_grad_(True)
         for module in lent.training:
             module.training = True
+        for setting in reversed(lent.settings):
+            setting.put_back()
         # hooks of whence's own go with the blocks that put them there, if nothing breaks in between; transformers' stay
         if not whole or any(CAPTURING in own for own in uncollected):
             for module in lent.modules:
