@@ -19,6 +19,7 @@ from whence.generation import Generation, write_on
 from whence.heads.mask import as_mask
 from whence.inputs import Encoded, is_single, pack
 from whence.limits import BATCH_TOKENS
+from whence.models import own_precision
 from whence.models.find_head import Heads, Loader
 from whence.numbers import whole
 from whence.panics import panics_are_errors
@@ -297,6 +298,7 @@ class Explainer:
         found = self._attribute(rows, asks, plan, batch_tokens, progress)
         return {name: self._explanations(rows, found, name, chosen) for name, (_, chosen) in plan.items()}
 
+    @own_precision()
     def _attribute(
         self, rows: Sequence[Encoded], asks: Sequence[Ask], plan: Plan, batch_tokens: int, progress: bool | None
     ) -> list[Outcome]:

@@ -21,7 +21,15 @@ from whence.models.first_token import first_token_only, reads_first_token
 from whence.models.layers import layers_of, modules_of, uses_attention_interface
 from whence.models.reads import ELSEWHERE, EVERY, FIRST, LAST, Reads, known_reads, reads_forward, reads_of, two_part
 from whence.models.specs import SPECS, Spec, add_spec, spec_of
-from whence.models.untouched import Lender, Lent, ModelChanged, forked_random_state, lock_of, untouched
+from whence.models.untouched import (
+    Lender,
+    Lent,
+    ModelChanged,
+    forked_random_state,
+    lock_of,
+    own_precision,
+    untouched,
+)
 
 __all__ = [
     "ELSEWHERE",
@@ -47,6 +55,7 @@ __all__ = [
     "max_length",
     "may_cache",
     "modules_of",
+    "own_precision",
     "pad_id",
     "reads_first_token",
     "reads_forward",

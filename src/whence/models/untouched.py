@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import operator
+import re
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -16,6 +17,7 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 
+from whence.errors import ModelError, WhenceError
 from whence.models.as_written import CHUNKS, COMPILED, Setting, is_compiled, settings_of, without_wrappers
 from whence.models.layers import modules_of
 
@@ -32,6 +34,8 @@ COLLECTING = (
 )
 TRAINING = operator.itemgetter("training")
 TRAINABLE = operator.attrgetter("requires_grad")
+DEVICES = ("cpu", "cuda", "mps", "xpu")  # that have an autocast
+DTYPE_CLASH = re.compile(r"type|BFloat16|Half|Float|Double")  # in torch's messages
 CAPTURING = "_output_capturing_hooks_installed"  # transformers' mark that it hooked a model to collect outputs
 
 
@@ -135,6 +139,28 @@ class Lent:
         return {module: {key for name in HOOKS for key in module.__dict__[name]} for module in self.hooked}
 
 
+@contextmanager
+def own_precision() -> Iterator[None]:
+    """As if the caller used no autocast, which would round products to half precision: of the model, and of what follows from it."""
+    with ExitStack() as stack:
+        for kind in DEVICES:
+            if torch.is_autocast_enabled(kind):
+                stack.enter_context(torch.autocast(kind, enabled=False))
+        yield
+
+
+def refuse_mixed(model: nn.Module, error: RuntimeError) -> None:
+    """Say what is wrong where torch does not multiply weights of one dtype with states of another."""
+    dtypes = {p.dtype: name for name, p in model.named_parameters() if p.is_floating_point()}
+    if len(dtypes) > 1 and not isinstance(error, WhenceError) and DTYPE_CLASH.search(str(error)):
+        named = ", ".join(f"{str(dtype).removeprefix('torch.')} ({name})" for dtype, name in dtypes.items())
+        reason = str(error).strip().split("\n")[0]
+        raise ModelError(
+            f"the model has weights of several dtypes, {named}, and does not run: {reason}. Convert it to one, with "
+            "model.to(torch.float32), say."
+        ) from error
+
+
 class ModelChanged(Exception):
     """The model is made of other parts than was believed when it was run: what came of it is not used, and it is run again."""
 
@@ -175,7 +201,7 @@ def untouched(
 
     On leaving, also by an exception, training flags, requires_grad, the attention implementation, the config's padding
     id, all hooks and what was put aside (`as_written`: compiled code, say) are what they were. Parameters' `.grad` are never written (gradients are asked for by
-    `torch.autograd.grad`), and the caller's grad or inference mode does not matter. Gives the model's parts, which a
+    `torch.autograd.grad`), and the caller's grad mode, inference mode or autocast does not matter. Gives the model's parts, which a
     lender may remember: whoever gives one walks again before it uses what came of them (`Lender.confirm`).
     """
     with lock_of(model):
@@ -196,9 +222,12 @@ def untouched(
                 text_config.pad_token_id = pad_id
             for setting in lent.settings:
                 setting.apply()
-            with torch.inference_mode(False), torch.enable_grad():
+            with torch.inference_mode(False), torch.enable_grad(), own_precision():
                 yield lent
             whole = True
+        except RuntimeError as error:
+            refuse_mixed(model, error)
+            raise
         finally:
             to_the_end(partial(put_back, whole))
 

@@ -180,7 +180,7 @@ def forward(
             run = stack.enter_context(
                 relevance_ready(model, lent.modules, rules, rows, gradients_too, on_graph=on_graph)
             )
-        if dtype is None or dtype == model.dtype:
+        if dtype is None or {p.dtype for p in lent.parameters if p.is_floating_point()} <= {dtype}:
             output = model(**inputs)
         else:
             weights = weights_in(model, dtype)
