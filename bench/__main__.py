@@ -3,6 +3,7 @@
     python -m bench                                   # the CPU suites
     python -m bench single-pass relevance --turns 3   # some of them
     python -m bench h200 --device cuda                # what is promised on one H200
+    python -m bench mixing --against HEAD~1           # this code and another commit's in turn
 
 The floor is one batched forward + input-gradient backward of the same rows with the model's fast attention, or what the table says.
 Runs take turns and the fastest turn of each counts. Peers run in processes of their own (`make bench-env` installs them). Prints
@@ -18,6 +19,7 @@ from pathlib import Path
 
 import torch
 
+from bench.against import compare
 from bench.baseline import add, in_common, regressions, stored
 from bench.peers import Company
 from bench.settings import CLOCKS, DTYPES, PEERS, Settings
@@ -45,6 +47,11 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--data", type=Path, help="a folder with sst2_dev (.parquet, .jsonl or .csv), for h200")
     made.add_argument("--json", type=Path, help="add what is measured to this file")
     made.add_argument("--baseline", type=Path, help="compare with such a file; exit 1 if a ratio is 20%% worse")
+    made.add_argument(
+        "--against",
+        metavar="REV",
+        help="run another commit's code in turn with this; exit 1 if a ratio is 8%% worse twice",
+    )
     made.add_argument("--figures", type=Path, help="draw tables that have an axis into this folder")
     made.add_argument(
         "--of", type=Path, metavar="JSON", help="with --figures: measure nothing, draw what such a file holds"
@@ -64,6 +71,11 @@ def main(arguments: list[str] | None = None) -> int:
     unknown = [name for name in names if name not in SUITES]
     if unknown:
         parser().error(f"unknown suite {unknown[0]!r}: choose from {', '.join(SUITES)}")
+    if given.against:
+        passed_on = ["--device", given.device, "--threads", str(given.threads), "--clock", given.clock]
+        passed_on += ["--quick"] if given.quick else []
+        passed_on += [] if given.turns is None else ["--turns", str(given.turns)]
+        return compare(names, given.against, passed_on)
     peers = tuple(p for p in given.peers.split(",") if p)
     if wrong := [p for p in peers if p not in PEERS]:
         parser().error(f"unknown peer {wrong[0]!r}: choose from {', '.join(PEERS)}")
