@@ -16,7 +16,7 @@ from typing import IO, Any
 import torch
 from tokenizers import AddedToken
 from torch import nn
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from whence import version
 from whence.errors import InputError
@@ -53,6 +53,63 @@ def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase | None) -> str | No
         "holds": plain({k: v for k, v in vars(tokenizer).items() if k != "_tokenizer"}, PASSING),
     }
     return hashlib.sha256(json.dumps(behaviour, sort_keys=True).encode()).hexdigest()[:16]
+
+
+# of a configuration: where and with what it was saved, and what is told of the model itself
+ASIDE = frozenset(
+    {
+        "_name_or_path",
+        "_commit_hash",
+        "_from_model_config",
+        "transformers_version",
+        "architectures",
+        "dtype",
+        "torch_dtype",
+    }
+)
+ADAPTER_STATE = ("active_adapters", "disable_adapters", "merged_adapters", "scaling")  # of a layer of peft
+
+
+def identity_of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None) -> dict[str, Any]:
+    """Everything about a model and its tokenizer that a score depends on, and nothing of where they lie: a checkpoint may be moved.
+
+    A dict of JSON: the class, weights, configuration with labels, what generation follows, adapters, and the tokenizer.
+    """
+    attention = getattr(model.config, "_attn_implementation", None)
+    return {
+        "class": type(model).__name__,
+        "weights": fingerprint(model),
+        "config": {**as_saved(model.config), "attention": attention},
+        "generation": as_saved(getattr(model, "generation_config", None)),
+        "adapters": adapters_of(model),
+        "tokenizer": tokenizer_fingerprint(tokenizer),
+    }
+
+
+def as_saved(config: Any) -> dict[str, Any]:
+    """What a configuration's file would say: what is not as its class has it, so that a later transformers with more to set is not
+    another model."""
+    if config is None:
+        return {}
+    try:
+        content = config.to_diff_dict()
+    except Exception:  # a class of somebody's own that cannot be made without arguments
+        content = config.to_dict()
+    return dict(plain(content, ASIDE))
+
+
+def adapters_of(model: PreTrainedModel) -> str | None:
+    """A hash of which adapters are switched on, and how strongly; their weights are the model's. None where there are none."""
+    states = {
+        name: {key: plain(getattr(layer, key)) for key in ADAPTER_STATE if hasattr(layer, key)}
+        for name, layer in model.named_modules()
+        if layer is not model and isinstance(getattr(layer, "disable_adapters", None), bool)
+    }
+    return short_digest(json.dumps(states, sort_keys=True)) if states else None
+
+
+def short_digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 # of a tokenizer: where it lies, what it has warned of, and what it has seen

@@ -26,13 +26,13 @@ from tests.corpus.common import checkpoint, shards, texts
 from tests.corpus.test_corpus import StandIn
 from whence import cluster, version
 from whence.corpus import local, manifest, worker
-from whence.corpus.identity import identity_of
 from whence.corpus.job import Job
 from whence.corpus.worker import Worker
 from whence.data import source_of
 from whence.data.files import MANIFEST
 from whence.data.runs import manifest_of
 from whence.errors import InputError, ModelError, WhenceError
+from whence.provenance import identity_of
 
 SMALL: dict[str, Any] = {"shard_rows": 4, "batch_tokens": 128, "progress": False, "threads": 1}
 
@@ -119,9 +119,9 @@ def test_a_checkpoint_may_be_moved_and_used_meanwhile(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         explainer.explain(["good film " * 90, "bad"], "gae")
-    before = identity_of(explainer)
+    before = identity_of(explainer.model, explainer.tokenizer)
     explainer.model.save_pretrained(tmp_path / "copy")  # which notes the class in the configuration
-    assert identity_of(explainer) == before
+    assert identity_of(explainer.model, explainer.tokenizer) == before
     (tmp_path / "out" / "shard-000001.parquet").unlink()
     moved = shutil.move(tmp_path / "model", tmp_path / "elsewhere")
     assert whence.corpus.run(texts(9), tmp_path / "out", moved, "gae", **SMALL).made == 4
@@ -132,17 +132,17 @@ def test_adapters_that_are_switched_off_are_another_model(tmp_path: Path) -> Non
     model = architectures.model("bert", torch.float32)
     model.add_adapter(peft.LoraConfig(r=2, target_modules=["query"], init_lora_weights=False))
     explainer = whence.load(model, architectures.tokenizer())
-    on = identity_of(explainer)
+    on = identity_of(explainer.model, explainer.tokenizer)
     model.disable_adapters()
-    off = identity_of(explainer)
+    off = identity_of(explainer.model, explainer.tokenizer)
     assert {name for name in on if on[name] != off[name]} == {"adapters"}
     model.enable_adapters()
-    assert identity_of(explainer) == on
+    assert identity_of(explainer.model, explainer.tokenizer) == on
     model.set_adapter("default")
     for layer in model.modules():
         if isinstance(getattr(layer, "scaling", None), dict):
             layer.scaling["default"] *= 2
-    assert identity_of(explainer)["adapters"] not in (on["adapters"], off["adapters"])
+    assert identity_of(explainer.model, explainer.tokenizer)["adapters"] not in (on["adapters"], off["adapters"])
 
 
 def test_a_head_mask_is_its_content(tiny: whence.Explainer, tmp_path: Path) -> None:
@@ -188,7 +188,9 @@ def test_a_worker_with_another_tokenizer_makes_nothing(tmp_path: Path, monkeypat
         whence.corpus.run(texts(9), tmp_path / "out", str(model), "gae", engine="ray", workers=1, **SMALL)
     assert not shards(tmp_path / "out")
     explainer = whence.load(str(model))
-    other = SimpleNamespace(identity={**identity_of(explainer), "weights": "?"}, load={"model": "m"})
+    other = SimpleNamespace(
+        identity={**identity_of(explainer.model, explainer.tokenizer), "weights": "?"}, load={"model": "m"}
+    )
     with pytest.raises(ModelError, match="other: weights"):
         Worker.of(cast(Job, other), explainer)
 

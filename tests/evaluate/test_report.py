@@ -96,6 +96,22 @@ def test_other_weights_are_other_settings(tiny: whence.Explainer, tmp_path: Path
         whence.evaluate(other, texts(4), ["rollout"], ["kendall"], output=tmp_path, progress=False)
 
 
+@pytest.mark.parametrize("change", ["configuration", "labels", "tokenizer"])
+def test_another_model_with_the_same_weights_is_other_settings(
+    tiny: whence.Explainer, tmp_path: Path, change: str
+) -> None:
+    whence.evaluate(tiny, texts(4), ["rollout"], ["kendall"], output=tmp_path, progress=False)
+    other: Any = whence.load(MODEL)
+    if change == "configuration":
+        other.model.config.layer_norm_eps = 1e-3
+    elif change == "labels":
+        other.model.config.id2label = dict(enumerate(reversed(other.model.config.id2label.values())))
+    else:
+        other.tokenizer.model_max_length = 12
+    with pytest.raises(InputError, match="identities "):
+        whence.evaluate(other, texts(4), ["rollout"], ["kendall"], output=tmp_path, progress=False)
+
+
 def test_the_baseline_is_always_there_and_averaged(report: whence.Report) -> None:
     assert report.methods == [*METHODS, "random"]
     values = report.values["hiding-auc"]["random"]

@@ -15,7 +15,6 @@ import torch
 
 from whence.cluster import Connection
 from whence.corpus import local, manifest
-from whence.corpus.identity import identity_of
 from whence.corpus.job import SHARD_ROWS, Finished, Job, Profile, check
 from whence.corpus.on_ray import Crew, Wish
 from whence.corpus.plan import from_anywhere, planned, settings_of
@@ -28,7 +27,7 @@ from whence.explainer import Explainer
 from whence.limits import BATCH_TOKENS
 from whence.load import load as load_model
 from whence.progress import counting
-from whence.provenance import versions
+from whence.provenance import identity_of, versions
 
 Maker = Callable[
     [Sequence[int], Advance], Generator[Finished, None, None]
@@ -151,7 +150,7 @@ def run(
             on_long=on_long,
             scores=scores,
             threads=team,
-            identity=identity_of(explainer),
+            identity=identity_of(explainer.model, explainer.tokenizer),
         )
         job = planned(job, explainer, method, columns or {}, keep, seed)
         kind = (

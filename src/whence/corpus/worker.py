@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from whence.corpus.identity import differing, identity_of
+from whence.corpus.identity import differing
 from whence.corpus.job import Finished, Job, Profile
 from whence.corpus.rows import Advance, Row, compute, prepare
 from whence.corpus.table import finish
@@ -22,7 +22,7 @@ from whence.explainer import Explainer
 from whence.load import load as load_model
 from whence.memory import Freed
 from whence.passes import plan_methods
-from whence.provenance import write_whole
+from whence.provenance import identity_of, write_whole
 
 AHEAD = 2  # shards that are tokenised before the model wants them, and that wait to be written
 T = TypeVar("T")
@@ -58,7 +58,7 @@ class Worker:
     @classmethod
     def of(cls, job: Job, explainer: Explainer) -> Worker:
         """A worker with a model that was loaded here, and must be the very model of the job."""
-        other = differing(job.identity, identity_of(explainer))
+        other = differing(job.identity, identity_of(explainer.model, explainer.tokenizer))
         if other:
             raise ModelError(
                 f"this worker's {job.load['model']!r} is another model than the run began with (other: {', '.join(other)}): "

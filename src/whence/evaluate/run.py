@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ from whence.explainer import Explainer
 from whence.limits import BATCH_TOKENS
 from whence.numbers import seed_of
 from whence.progress import counting
-from whence.provenance import fingerprint
+from whence.provenance import identity_of, short_digest
 from whence.registry import METRIC_NEEDS, Method, Metric, all_methods, all_metrics, get_metric
 from whence.version import __version__
 
@@ -83,10 +84,13 @@ def evaluate(
         target=target,
         batch_tokens=batch_tokens,
     )
+    everybody = (explainer, *models) if output is not None else ()
+    identities = [identity_of(one.model, one.tokenizer) for one in everybody]
     settings = {
         "whence": __version__,
         "model": explainer.name,
-        "weights": [fingerprint(one.model) for one in (explainer, *models)] if output is not None else None,
+        "weights": [one["weights"] for one in identities] if identities else None,
+        "identities": [short_digest(json.dumps(one, sort_keys=True)) for one in identities] if identities else None,
         "dtype": str(explainer.model.dtype).removeprefix("torch."),
         "device": explainer.device.type,
         "data": digest(examples),
