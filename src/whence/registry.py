@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from whence.attribution import Attribution, fits_rows
 from whence.errors import InputError, UnknownName
-from whence.inputs.encode import short
-from whence.numbers import seed_of
+from whence.numbers import check_size, seed_of, short
 from whence.table import Table
 from whence.trace import RelevancePass, Trace, check_needs
 
@@ -126,6 +125,7 @@ class Method:
             if kinds is not None and not fits(value, kinds):
                 wanted = " or ".join("None" if k is type(None) else k.__name__ for k in kinds)
                 raise InputError(f"{name}={short(value)}: {self.name} takes {wanted}, got {type(value).__name__}.")
+            check_size(name, value)
             if name == "seed" and isinstance(value, Integral):  # of a method that does not look itself
                 seed_of(value)
         return {**self.defaults, **{k: v.item() if isinstance(v, np.generic) else v for k, v in options.items()}}

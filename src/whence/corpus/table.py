@@ -15,7 +15,7 @@ from whence.corpus.rows import Row, Scored, as_json
 from whence.data.checksums import BLANK, KEY, seal
 from whence.data.runs import FORMAT
 from whence.errors import InputError, WhenceError
-from whence.inputs.encode import short
+from whence.numbers import short
 
 try:
     import pyarrow as pa

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from whence.data import expand, from_hub, guess, input_of, is_run, readable, rows_of_table, run_records, stream
 from whence.errors import InputError, UnknownName
-from whence.inputs.encode import short
+from whence.numbers import short
 
 ROLES = ("text", "pair", "question", "context", "label", "rationales", "answer", "start")
 

@@ -18,9 +18,9 @@ from whence.evaluate.perturbed import Perturber, Replies, Wanted
 from whence.explainer import Explainer
 from whence.explanation import Explanation
 from whence.inputs import Encoded
-from whence.inputs.encode import short
 from whence.methods.baseline import draw
 from whence.metrics import Case, Measured
+from whence.numbers import short
 from whence.progress import Counter
 from whence.registry import Metric
 from whence.tasks import Ask, Term

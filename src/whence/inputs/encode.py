@@ -19,6 +19,7 @@ from whence.errors import InputError, Truncated
 from whence.inputs.encoded import SOMETIMES, Encoded, Ints
 from whence.inputs.tokenizing import tokenize
 from whence.inputs.words import each_a_word, number_words, segments_apart, segments_of, words_from_pieces
+from whence.numbers import short
 from whence.panics import reading
 
 Input: TypeAlias = str | tuple[str, str] | Mapping[str, Any]
@@ -277,11 +278,6 @@ class Encoder:
 def where(index: int, total: int) -> str:
     """How an error names the input it is about: nothing when there is only one."""
     return f"input {index}: " if total > 1 else ""
-
-
-def short(value: object, limit: int = 60) -> str:
-    text = repr(value)
-    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def check_unicode(text: str | None, at: str) -> None:

@@ -14,7 +14,9 @@ from torch import Tensor
 
 from whence.errors import InputError, NotSupported, UnknownName
 from whence.inputs import to_device
+from whence.numbers import short
 
+WIDEST = 1000  # sigma: noise so far beyond any embedding says nothing of the text
 FIXED = ("mask", "pad", "zero")  # baselines that do not depend on chance
 
 
@@ -95,6 +97,6 @@ class Here:
 
 
 def check_sigma(sigma: Any) -> float:
-    if isinstance(sigma, bool) or not isinstance(sigma, (int, float)) or not 0 <= sigma < float("inf"):
-        raise InputError(f"sigma={sigma!r}: give a share of the embeddings' range, 0 or more (0.01 is usual).")
+    if isinstance(sigma, bool) or not isinstance(sigma, (int, float)) or not 0 <= sigma <= WIDEST:
+        raise InputError(f"sigma={short(sigma)}: give a share of the embeddings' range, 0 to {WIDEST} (0.01 is usual).")
     return float(sigma)

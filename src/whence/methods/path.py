@@ -22,7 +22,7 @@ from whence.attribution import Amount, Part
 from whence.errors import ModelError, UnknownName
 from whence.methods.gradient import gradient_need, l1_shares
 from whence.methods.ground import Ground, Here, check_sigma
-from whence.numbers import seed_of, whole
+from whence.numbers import seed_of, work
 from whence.registry import method
 
 AGGREGATES = ("sum", "l2", "mean")
@@ -159,8 +159,8 @@ def integrated_gradients(
     """
     gradient_need(of)
     count = START if steps == "auto" else steps
-    count = whole("steps", count, other=", or 'auto'")
-    most = whole("max_steps", max_steps) if steps == "auto" else count
+    count = work("steps", count, other=", or 'auto'")
+    most = work("max_steps", max_steps) if steps == "auto" else count
     return Straight(
         count=min(count, most),
         most=most,
@@ -204,7 +204,7 @@ def smoothgrad(ground: Ground, *, samples: int = 10, sigma: float = 0.01, seed: 
     The noise is normal with deviation sigma × (max − min of the text's embeddings), as in AllenNLP Interpret. It depends on
     the seed and the text alone. Departure: AllenNLP averages gradients, which cancel, before it takes norms.
     """
-    return Cloud(count=whole("samples", samples), sigma=check_sigma(sigma), seed=seed_of(seed))
+    return Cloud(count=work("samples", samples), sigma=check_sigma(sigma), seed=seed_of(seed))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,7 +268,7 @@ def gradient_shap(
     """
     gradient_need(of)
     return Expected(
-        count=whole("samples", samples),
+        count=work("samples", samples),
         baseline=ground.resolve(baseline, ["random"]),
         sigma=check_sigma(sigma),
         seed=seed_of(seed),
@@ -329,7 +329,7 @@ def deeplift_shap(
 
     baseline="random" (default) draws `samples` texts of random words; a fixed one ("mask", "pad", "zero") gives `deeplift`.
     """
-    name, count = ground.resolve(baseline, ["random"]), whole("samples", samples)
+    name, count = ground.resolve(baseline, ["random"]), work("samples", samples)
     return Difference(
         count=count if name == "random" else 1,
         baseline=name,

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whence.errors import InputError
-from whence.numbers import whole
+from whence.numbers import short, whole, work
 from whence.registry import method
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ Bools = NDArray[np.bool_]
 MOST_EXACT = 12  # units: 4,096 coalitions
 ROWS_AT_ONCE = 8192  # that one text asks for before it waits for answers
 LIME_PERCENT = 100.0  # lime measures cosine distance in percent
+LIME_WIDTH = 25.0
 
 
 @method("occlusion", kind="perturbation", family="perturbation", paper="Zeiler & Fergus 2014; Decoded Grad-CAM")
@@ -64,7 +65,7 @@ def lime(
     text: Text,
     *,
     samples: int = 100,
-    kernel_width: float = 25.0,
+    kernel_width: float = LIME_WIDTH,
     alpha: float = 1.0,
     seed: int = 0,
     unit: str = "token",
@@ -80,10 +81,12 @@ def lime(
     [MASK] unless replace="delete". The paper's comparison in Decoded Grad-CAM uses 25 samples. `options["fit"]` is the
     weighted R² of the surrogate.
     """
-    count = whole("samples", samples, 2)
+    count = work("samples", samples, 2)
     numbers = all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in (kernel_width, alpha))
     if not (numbers and 0 < kernel_width < 1e100 and 0 <= alpha < 1e100):
-        raise InputError(f"kernel_width={kernel_width!r}, alpha={alpha!r}: the width must be above 0, alpha 0 or more.")
+        raise InputError(
+            f"kernel_width={short(kernel_width)}, alpha={short(alpha)}: the width must be above 0, alpha 0 or more."
+        )
     game = text.game(unit=unit, replace=replace, segment=segment, of=of)
     random = game.draw(seed)
     lost = random.integers(1, game.units + 1, count - 1)  # how many each sample loses
@@ -91,7 +94,12 @@ def lime(
     keep[1:] = random_ranks(random, count - 1, game.units) >= lost[:, None]
     y = yield game.ask(keep)
     distance = LIME_PERCENT * (1 - np.sqrt(keep.sum(1) / game.units))  # cosine distance to the all-ones vector
-    weights = np.sqrt(np.exp(-(distance**2) / kernel_width**2))
+    with np.errstate(over="ignore", under="ignore"):
+        weights = np.sqrt(np.exp(-((distance / kernel_width) ** 2)))
+    if weights.sum() == weights[0]:
+        raise InputError(
+            f"kernel_width={short(kernel_width)}: so narrow that no sample weighs anything beside the text itself; {LIME_WIDTH:g} is usual."
+        )
     coefficients, fit = weighted_ridge(keep.astype(float), y, weights, alpha)
     return game.part(coefficients, fit=fit)
 
@@ -121,7 +129,7 @@ def shapley(
         check_small(game, "permutations")
         y = yield game.ask(all_coalitions(u))
         return game.part(exact_shapley(y, u), np.zeros(u))
-    wanted = whole("permutations", permutations, other=" or 'all'")
+    wanted = work("permutations", permutations, other=" or 'all'")
     random = game.draw(seed)
     ends = yield game.ask(np.array([[False] * u, [True] * u]), later=wanted * (u - 1))
     per_block = max(1, ROWS_AT_ONCE // (2 * max(u - 1, 1)))
@@ -168,7 +176,7 @@ def kernel_shap(
         check_small(game, "samples")
         count = max(2**u - 2, 1)
     else:
-        count = whole("samples", samples, 2, other=" or 'all'")
+        count = work("samples", samples, 2, other=" or 'all'")
     keep, weights, pair_counts = kernel_coalitions(u, count, game.draw(seed))
     y = yield game.ask(np.concatenate([np.array([[False] * u, [True] * u]), keep]))
     scores, stderr = constrained_fit(keep, y[2:] - y[0], weights, pair_counts, float(y[1] - y[0]))

@@ -215,7 +215,7 @@ class Health(BaseModel):
 
 
 # options that say how much work is done → the most that a request may ask for
-MOST_WORK = {"steps": 500, "max_steps": 1000, "samples": 2000, "permutations": 200, "max_tokens": 256, "window": 512}
+MOST_WORK = {"steps": 500, "max_steps": 1000, "samples": 2000, "permutations": 200, "max_tokens": 128, "window": 512}
 NOT_SERVED = {
     "lm_head": "it names a model or a file",
     "head_mask": "it names a file",
