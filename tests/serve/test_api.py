@@ -152,7 +152,22 @@ def test_the_hiding_game_is_what_hiding_does(client: TestClient, given: dict[str
         curve = found["method"][name]
         area = sum((a + b) / 20 for a, b in zip(curve[1:], curve[:-1], strict=True))
         assert found["method"][f"{name}_auc"] == pytest.approx(area)
-    assert random["draws"] == 20
+    assert random["draws"] == 39
+    for game in ("hiding", "revealing"):
+        p, verdict = found["method"][f"{game}_p"], found["method"][f"{game}_verdict"]
+        assert (p <= 0.05) == (verdict == "better than chance")
+        assert p * 40 == pytest.approx(round(p * 40))
+
+
+def test_a_random_order_is_not_endorsed(client: TestClient) -> None:
+    """Half of all random orders are better than the mean of others, and the page used to say so."""
+    games = [
+        post(client, "evaluate-text", text=TEXT, method="random", options={"seed": seed})["method"] for seed in range(6)
+    ]
+    verdicts = [answer[f"{game}_verdict"] for answer in games for game in ("hiding", "revealing")]
+    assert verdicts.count("better than chance") <= 2
+    good = post(client, "evaluate-text", text=TEXT, method="attnlrp")["method"]
+    assert good["hiding_verdict"] == "better than chance"
 
 
 def test_a_regression_has_no_game() -> None:

@@ -1,8 +1,8 @@
 """`whence check`: is a method sane on a model? A one-page verdict.
 
 Five questions: does the same text get the same scores; do the scores change when what the model has learnt is destroyed (cascading
-weight randomisation, Adebayo et al. 2018); do they sum to what the method promises; do other methods say alike; do they find tokens that
-matter more than random ones? The user's model is never touched: randomisation works on a copy.
+weight randomisation, Adebayo et al. 2018); do they sum to what the method promises; do other methods say alike; do they find words that
+matter better than random orders do? The user's model is never touched: randomisation works on a copy.
 """
 
 from __future__ import annotations
@@ -22,17 +22,32 @@ from whence.engine import Engine
 from whence.errors import InputError, NotSupported
 from whence.evaluate.candidates import Candidate
 from whence.evaluate.data import read
-from whence.evaluate.run import evaluate
+from whence.evaluate.games import (
+    BETTER,
+    GAMES,
+    LEVEL,
+    UNSURE,
+    WORSE,
+    Board,
+    Outcome,
+    Standing,
+    metric_of,
+    open_game,
+)
 from whence.explainer import Explainer
 from whence.explanation import Explanation
+from whence.limits import BATCH_TOKENS
 from whence.metrics.agreement import spearman_correlation
 from whence.models import layers_of, untouched
 from whence.numbers import seed_of
+from whence.perturb import Rows, score_rows
 from whence.registry import get_method
+from whence.tasks import Ask, Term
 
 SAME = 1e-4  # of the largest score: what float32 may change when rows are batched otherwise
 STUCK = 0.7  # mean rank correlation with a model of random weights above which a method does not see the model
 PANEL = ("gae", "attcat", "alti", "attnlrp", "gradient-x-input", "rollout")
+TEXTS_AT_ONCE = 16  # whose games are played together: some thousand changed rows
 # methods whose scores, special tokens included, sum to 1
 SUM_TO_ONE = ("raw-attention", "rollout", "transatt", "mask-lrp", "norms", "alti", "value-zeroing", "simple")
 
@@ -69,7 +84,7 @@ class Verdict:
             lines.append(f"[{f.verdict}] {f.question}")
             lines.append(f"    {f.sentence}")
             for name, value in f.figures.items():
-                lines.append(f"      {name:28s}{value:10.4g}")
+                lines.append(f"      {name:36s}{value:10.4g}")
         return "\n".join(lines)
 
 
@@ -99,8 +114,8 @@ def check(
         conservation(own, found),
         agreement(explainer, own, inputs, found),
     ]
-    if explainer.task == "sequence-classification":
-        findings.append(faithfulness(explainer, own, inputs, seed))
+    if explainer.task == "sequence-classification" and len(explainer.labels) > 1:
+        findings.append(faithfulness(explainer, inputs, found, seed))
     return Verdict(explainer.name, own.title, len(inputs), tuple(findings))
 
 
@@ -256,22 +271,63 @@ def agreement(explainer: Explainer, one: Candidate, inputs: list[Any], found: Se
     return Finding("Do other methods say alike? (mean rank correlation)", "note", figures, sentence)
 
 
-def faithfulness(explainer: Explainer, one: Candidate, inputs: list[Any], seed: int) -> Finding:
-    report = evaluate(explainer, inputs, [one.title], ["comprehensiveness", "sufficiency"], seed=seed, progress=False)
-    comp, suff = report.figures["comprehensiveness"], report.figures["sufficiency"]
-    better = comp[one.title].mean > comp["random"].mean and suff[one.title].mean < suff["random"].mean
-    sure = max(comp["random"].p, suff["random"].p) < 0.05
-    figures = {
-        "comprehensiveness": comp[one.title].mean,
-        "  of random scores": comp["random"].mean,
-        "sufficiency": suff[one.title].mean,
-        "  of random scores ": suff["random"].mean,
-        "largest p": max(comp["random"].p, suff["random"].p),
-    }
-    if better and sure:
-        verdict, sentence = "passes", "Its tokens matter more to the model than random ones."
-    elif better:
-        verdict, sentence = "note", "Its tokens matter more than random ones, but so few texts do not prove it."
-    else:
-        verdict, sentence = "fails", "Random tokens matter as much to the model as the ones it names."
-    return Finding("Does it find tokens that matter?", verdict, figures, sentence)
+def faithfulness(explainer: Explainer, inputs: list[Any], explanations: Sequence[Explanation], seed: int) -> Finding:
+    """The hiding and the revealing game on every text, against random orders of its words (`games`), text by text and all together."""
+    outcomes: list[Outcome] = []
+    for start in range(0, len(inputs), TEXTS_AT_ONCE):
+        part = slice(start, start + TEXTS_AT_ONCE)
+        outcomes += play(explainer, inputs[part], explanations[part], seed)
+    standings = {game: together(outcomes, game) for game in GAMES}
+    figures: dict[str, float] = {}
+    for game in GAMES:
+        verdicts = [outcome.standing(game).verdict for outcome in outcomes]
+        figures |= {
+            f"{game}: area": float(np.mean([outcome.method[game].value for outcome in outcomes])),
+            f"{game}: of random orders": float(np.mean([m.value for o in outcomes for m in o.random[game]])),
+            f"{game}: one-sided p": standings[game].p,
+            f"{game}: texts {BETTER}": float(verdicts.count(BETTER)),
+            f"{game}: texts {WORSE}": float(verdicts.count(WORSE)),
+        }
+    result, sentence = SENTENCES[whole(list(standings.values()))]
+    return Finding("Does it find words that matter to the model?", result, figures, sentence)
+
+
+def play(explainer: Explainer, inputs: list[Any], explanations: Sequence[Explanation], seed: int) -> list[Outcome]:
+    """Both games on some texts; all their changed rows run together."""
+    rows = explainer.rows(inputs, [Ask()] * len(inputs), "truncate", BATCH_TOKENS)
+    boards = [Board(open_game(explainer, row), e, seed) for row, e in zip(rows, explanations, strict=True)]
+    changed = [board.game.rows(board.keep) for board in boards]
+    values = score_rows(
+        explainer.engine,
+        Rows.join(changed),
+        [Term((0,), (e.target_index,), (0,)) for e in explanations],
+        repeats=[len(part) for part in changed],
+        batch_tokens=BATCH_TOKENS,
+        progress=False,
+    )
+    if values.log_probability is None:
+        raise NotSupported("this model answers with a number, not with probabilities: there is nothing to lose.")
+    parts = np.split(values.log_probability, np.cumsum([len(part) for part in changed])[:-1])
+    triples = zip(boards, explanations, parts, strict=True)
+    return [board.outcome(e.probability or 0.0, part) for board, e, part in triples]
+
+
+SENTENCES = {
+    BETTER: ("passes", "Better than chance: its order plays the games better than 95% of random orders do."),
+    UNSURE: ("note", "Cannot tell: on these texts random orders of the words do as well as its own."),
+    WORSE: ("fails", "Worse than chance: random orders find what matters to the model sooner."),
+}
+
+
+def together(outcomes: Sequence[Outcome], game: str) -> Standing:
+    """Of the mean over texts, among the means of the first random order of each text, of the second, …."""
+    random = np.mean([[measured.value for measured in outcome.random[game]] for outcome in outcomes], axis=0)
+    mean = float(np.mean([outcome.method[game].value for outcome in outcomes]))
+    return Standing.among(mean, random, metric_of(game).better)
+
+
+def whole(standings: Sequence[Standing]) -> str:
+    """Of both games at once: the test's level is shared between them (Bonferroni). Better in one and worse in the other is neither."""
+    level = LEVEL / len(standings)
+    better, worse = any(s.p <= level for s in standings), any(s.p_worse <= level for s in standings)
+    return UNSURE if better == worse else BETTER if better else WORSE

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 from fastapi.responses import JSONResponse
 
+from whence.evaluate.games import GAMES
 from whence.explainer import Explainer
 from whence.explanation import Explanation, Word, words_of
 from whence.metrics import Measured
 from whence.render.scale import is_signed
 from whence.render.spans import layer_names
-from whence.serve.game import BAND, GAMES, Played
+from whence.serve.game import BAND, Played
 from whence.serve.predict import Answer
 
 
@@ -65,23 +66,27 @@ def predicted(explainer: Explainer, found: Answer, hidden: Sequence[int], hidden
     }
 
 
-def played(found: Played) -> dict[str, Any]:
-    random: dict[str, Any] = {"draws": len(found.random["hiding"])}
-    for game in GAMES:
-        curves = np.stack([curve_of(m) for m in found.random[game]])  # (draws, steps)
+def played(game: Played) -> dict[str, Any]:
+    outcome = game.outcome
+    random: dict[str, Any] = {"draws": len(outcome.random["hiding"])}
+    method: dict[str, Any] = {}
+    for name in GAMES:
+        curves = np.stack([curve_of(m) for m in outcome.random[name]])  # (orders, steps)
         low, high = np.percentile(curves, BAND, axis=0)
-        prefix = "" if game == "hiding" else f"{game}_"
-        random |= {game: curves.mean(0).tolist(), f"{prefix}low": low.tolist(), f"{prefix}high": high.tolist()}
-        random[f"{game}_auc"] = float(np.mean([m.value for m in found.random[game]]))
-    method: dict[str, Any] = {game: curve_of(found.method[game]).tolist() for game in GAMES}
+        prefix = "" if name == "hiding" else f"{name}_"
+        random |= {name: curves.mean(0).tolist(), f"{prefix}low": low.tolist(), f"{prefix}high": high.tolist()}
+        random[f"{name}_auc"] = float(np.mean([m.value for m in outcome.random[name]]))
+        standing = outcome.standing(name)
+        method |= {name: curve_of(outcome.method[name]).tolist(), f"{name}_auc": outcome.method[name].value}
+        method |= {f"{name}_verdict": standing.verdict, f"{name}_p": standing.p}
     return {
-        "target": found.target,
-        "fractions": list(found.fractions),
-        "counts": list(found.counts),
-        "method": {**method, **{f"{game}_auc": found.method[game].value for game in GAMES}},
+        "target": game.target,
+        "fractions": list(game.fractions),
+        "counts": list(game.counts),
+        "method": method,
         "random": random,
-        "order": list(found.order),
-        "hidden_by": found.hidden_by,
+        "order": list(game.order),
+        "hidden_by": game.hidden_by,
     }
 
 

@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whence.errors import InputError
+from whence.evaluate.games import open_game, word_numbers
 from whence.explainer import Explainer
 from whence.inputs import Encoded
 from whence.limits import BATCH_TOKENS
 from whence.models import stand_in_ids
-from whence.perturb import Game, Text
+from whence.perturb import Game
 from whence.serve.jobs import Asked
 from whence.tasks import Ask, Prediction, Scalar, Target
 
@@ -79,19 +80,6 @@ def answer(explainer: Explainer, rows: Sequence[Encoded], about: Sequence[Ask | 
 
     answers: list[Answer] = explainer.each(rows, run, BATCH_TOKENS)
     return answers
-
-
-def open_game(explainer: Explainer, row: Encoded) -> Game:
-    """A text as whole words that can be hidden; what takes their place is the model's [MASK], or the next best it has."""
-    stand_ins = stand_in_ids(explainer.model.config, explainer.tokenizer)
-    return Text(row, stand_ins, explainer.task).game(unit="word", of="probability")
-
-
-def word_numbers(game: Game) -> list[int]:
-    """The number of each unit's word, as `Explanation.word_ids` has it."""
-    row, first = game.text.row, np.unique(game.parts.of_token, return_index=True)
-    found = [row.word_ids[i] for unit, i in zip(*first, strict=True) if unit >= 0]
-    return [number for number in found if number is not None]
 
 
 def without_words(explainer: Explainer, row: Encoded, hidden: Sequence[int]) -> Encoded:

@@ -165,6 +165,18 @@ class Curves(BaseModel):
     revealing_auc: float
 
 
+Standing: TypeAlias = Literal["better than chance", "cannot tell", "worse"]
+
+
+class MethodCurves(Curves):
+    """With how the method's order stands among the random ones: one-sided at 5%, p of being better than they are."""
+
+    hiding_verdict: Standing
+    hiding_p: float
+    revealing_verdict: Standing
+    revealing_p: float
+
+
 class RandomCurves(Curves):
     low: list[float]
     high: list[float]
@@ -177,7 +189,7 @@ class EvaluateAnswer(BaseModel):
     target: str
     fractions: list[float]
     counts: list[int]
-    method: Curves
+    method: MethodCurves
     random: RandomCurves
     order: list[int]
     hidden_by: str

@@ -99,6 +99,17 @@ def test_the_curve_is_the_games(visit: Visits) -> None:
     assert column(2) == [percent(p) for p in method["revealing"]]
 
 
+@pytest.mark.parametrize("method", ["random", "attnlrp"])
+def test_the_verdict_is_the_tests(visit: Visits, method: str) -> None:
+    page = visit(fragment(tab="hide", text=TEXT, method=method))
+    settled(page)
+    game = asked(page, "evaluate-text", text=TEXT, method=method)["method"]
+    says = {"better than chance": "Better than chance: ", "cannot tell": "Cannot tell: ", "worse": "Worse: "}
+    expect(page.locator("#panel-hide .note")).to_contain_text(says[game["hiding_verdict"]])
+    page.get_by_label("Show strongest first").check()
+    expect(page.locator("#panel-hide .note")).to_contain_text(says[game["revealing_verdict"]])
+
+
 def test_layers(visit: Visits, embedded: Explainers) -> None:
     page, e = visit(fragment(text=TEXT, method="attcat")), embedded["sentiment"].explain(TEXT, "attcat")
     settled(page)

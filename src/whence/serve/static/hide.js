@@ -64,13 +64,18 @@ function chart(view) {
 
 const area = (curves, game) => curves[`${game}_auc`].toFixed(3);
 
+// what the server's test says of the method's order among the random ones: one-sided, at 5%
 function verdict(played, game) {
-  const gain = played.method[`${game}_auc`] - played.random[`${game}_auc`];
-  const better = game === "hiding" ? gain < 0 : gain > 0;
-  const how = game === "hiding" ? "falls faster" : "comes back faster";
-  return better
-    ? `The probability ${how} than when words go at random: on this text the order tells what the model leans on.`
-    : "A random order does as well on this text: do not trust this method's order here.";
+  const draws = played.random.draws;
+  const [sooner, later] = game === "hiding" ? ["falls faster", "falls more slowly"] : ["comes back faster", "comes back more slowly"];
+  switch (played.method[`${game}_verdict`]) {
+    case "better than chance":
+      return `Better than chance: the probability ${sooner} than for 95% of ${draws} random orders. On this text the order tells what the model leans on.`;
+    case "worse":
+      return `Worse: the probability ${later} than for 95% of ${draws} random orders. Do not trust this method's order here.`;
+    default:
+      return `Cannot tell: more than 5% of ${draws} random orders do as well on this text. Its order may say no more than they do.`;
+  }
 }
 
 function games(view) {
