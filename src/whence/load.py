@@ -24,6 +24,7 @@ from whence.models import (
     lock_of,
     max_length,
     pad_id,
+    padding_ids,
     special_ids,
     type_vocab_size,
     uncompiled,
@@ -263,6 +264,7 @@ def make_task(name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerB
         vocab_size=vocab_size(model),
         special_ids=special_ids(model.config, tokenizer),
         type_vocab_size=type_vocab_size(model.config),
+        padding_ids=padding_ids(model.config, tokenizer),
     )
     config = model.config
     if name == "question-answering":

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from whence.attribution import Attribution, Part, Share
 from whence.errors import ModelError
@@ -39,6 +40,8 @@ class Made:
         """Each row's share, padding cut off; refuses scores that are not finite."""
         scores = self.scores.tensor().numpy()
         layers = None if self.layers is None else self.layers.tensor().numpy()
+        if any(row.padding is not None for row in rows):  # methods that score every position score it too
+            scores, layers = without_padding(scores, rows), None if layers is None else without_padding(layers, rows)
         options = {k: per_row(v) for k, v in self.options.items()}
         if not np.isfinite(scores).all():
             for i, row in enumerate(rows):
@@ -56,6 +59,14 @@ class Made:
             )
             for i, row in enumerate(rows)
         ]
+
+
+def without_padding(values: NDArray[Any], rows: Sequence[Encoded]) -> NDArray[Any]:
+    """0 at the padding that came with a row. values: (b, …, n)"""
+    values = values.copy()
+    for found, row in zip(values, rows, strict=True):
+        found[..., : len(row)][..., ~row.real] = 0
+    return values
 
 
 def fetched(value: Any) -> Any:

@@ -40,6 +40,24 @@ def tiny() -> whence.Explainer:
     return whence.load(architectures.model("bert", task="question-answering"), architectures.tokenizer())
 
 
+def is_padded(case: dict[str, Any]) -> bool:
+    """Whether the row ends with hidden padding; others hide [CLS] and [SEP]."""
+    padding = 1 if case["model"] == "roberta_qa" else 0
+    return not case["row"]["attention_mask"][-1] and case["row"]["input_ids"][-1] == padding
+
+
+def test_attcat_of_a_padded_row_is_that_of_the_row_without_padding() -> None:
+    cases = [c for c in CASES if is_padded(c)]
+    assert {c["model"] for c in cases} == {"bert_qa", "distilbert_qa", "roberta_qa"}
+    for case in cases:
+        ex, target = golden_model(case["model"]), case["target"]
+        length = sum(case["row"]["attention_mask"])
+        real = {key: value[:length] for key, value in case["row"].items()}
+        found, right = (ex.explain(row, "attcat", target=target, variant="released") for row in (case["row"], real))
+        np.testing.assert_allclose(found.scores[:length], right.scores, rtol=1e-9, atol=1e-12)
+        assert not found.scores[length:].any()
+
+
 @pytest.mark.parametrize("model", sorted({c["model"] for c in CASES}))
 def test_attcat_is_the_authors(model: str) -> None:
     cases = [c for c in CASES if c["model"] == model]
@@ -48,6 +66,8 @@ def test_attcat_is_the_authors(model: str) -> None:
     )
     for case, e in zip(cases, together, strict=True):
         alone = golden_model(model).explain(case["row"], "attcat", target=case["target"], variant="released")
+        if is_padded(case):  # the released code averages over padding too
+            continue
         scale = np.abs(case["scores"]).max()
         for found in (e, alone):
             np.testing.assert_allclose(found.scores, case["scores"], rtol=0, atol=2e-5 * scale)

@@ -154,7 +154,7 @@ def alone(explainer: Explainer, job: Job, plan: Plan, row: Row, shortest: Row) -
 def probe(explainer: Explainer, job: Job, plan: Plan, row: Row, error: Exception) -> None:
     assert row.encoded is not None
     assert row.ask is not None
-    short = row.encoded.select(range(min(PROBE, len(row.encoded))))
+    short = row.encoded.select(row.encoded.real.nonzero()[0][:PROBE].tolist())
     try:
         explainer.attribute([short], [row.ask], plan, batch_tokens=job.batch_tokens)
     except InputError:

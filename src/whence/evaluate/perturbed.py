@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from dataclasses import replace as replace_fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -192,4 +193,4 @@ def closed_up(row: Encoded, keep: Bools, start: int) -> Rows:
     """
     positions = np.broadcast_to(np.arange(len(row)) + start, keep.shape)
     rows = delete(row, keep)
-    return Rows(rows.ids, rows.lengths, rows.visible, rows.types, positions[keep], rows.places)
+    return replace_fields(rows, positions=positions[keep])

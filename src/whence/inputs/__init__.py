@@ -1,7 +1,7 @@
 """encode: text, pair or ids → `Encoded` rows → padded batches by token budget."""
 
 import whence.backends  # noqa: F401  (first: it imports torch at rest)
-from whence.inputs.batching import Batch, Fetched, collate, pack, to_batch, to_device
+from whence.inputs.batching import Batch, Fetched, behind, collate, pack, to_batch, to_device
 from whence.inputs.encode import Encoder, Input, check_unicode, is_single, where
 from whence.inputs.encoded import Encoded
 from whence.inputs.tokenizing import tokenize
@@ -12,6 +12,7 @@ __all__ = [
     "Encoder",
     "Fetched",
     "Input",
+    "behind",
     "check_unicode",
     "collate",
     "is_single",

@@ -19,7 +19,7 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Batch:
-    """Padded rows. `valid` marks the tokens of each row; `attention_mask` what the model may attend to.
+    """Padded rows. `valid` marks the tokens of each row that are no padding; `attention_mask` what the model may attend to.
 
     What is asked of a batch while it runs is kept on the host too: a GPU would answer when all that was given to it before is done.
     """
@@ -28,7 +28,7 @@ class Batch:
     attention_mask: Tensor | None  # (batch, token); None if every token of every row may be attended to
     token_type_ids: Tensor | None  # (batch, token)
     pad_id: int
-    padded: bool  # False: every row is as long as the longest
+    padded: bool  # False: there is no padding, neither to the longest row nor with the rows
     own_ids: Ints  # (batch, token) input_ids, on the host
     own_valid: Bools  # (batch, token) valid, on the host
     own_places: Ints  # (batch, place) places, on the host
@@ -106,20 +106,27 @@ def unused_id(rows: Sequence[Encoded]) -> int:
 
 
 def collate(rows: Sequence[Encoded], pad_id: int | None, device: torch.device, width: int | None = None) -> Batch:
-    """Pad rows on the right to the longest (or to `width`)."""
+    """Pad rows on the right to the longest (or to `width`). For a model without a padding id (`pad_id` is None) one is found that
+    no row uses; padding that came behind a row gets it too."""
     pad = unused_id(rows) if pad_id is None else pad_id
     lengths = [len(row.id_array) for row in rows]
     longest = max(*lengths, width or 0)
     padded = min(lengths) < longest
-    valid = np.arange(longest) < np.array(lengths)[:, None] if padded else None  # (b, longest)
+    filled = np.arange(longest) < np.array(lengths)[:, None] if padded else None  # (b, longest)
 
-    def fill(values: Sequence[Ints], value: int) -> Ints:
+    def fill(values: Sequence[NDArray[Any]], value: int) -> NDArray[Any]:
         together = np.concatenate(values)
-        if valid is None:
+        if filled is None:
             return together.reshape(len(rows), longest)
-        table = np.full(valid.shape, value)
-        table[valid] = together
+        table = np.full(filled.shape, value, together.dtype)
+        table[filled] = together
         return table
+
+    ids, valid = fill([row.id_array for row in rows], pad), filled
+    if any(row.padding is not None for row in rows):
+        valid = fill([row.real for row in rows], False)
+        if pad_id is None:
+            ids = np.where(behind(valid), pad, ids)
 
     def given(name: str, otherwise: Callable[[Encoded], Sequence[int]]) -> Ints | None:
         own = [getattr(row, name) for row in rows]
@@ -129,7 +136,7 @@ def collate(rows: Sequence[Encoded], pad_id: int | None, device: torch.device, w
 
     mask = given("attention_mask", lambda row: [1] * len(row))
     tables = {
-        "input_ids": fill([row.id_array for row in rows], pad),
+        "input_ids": ids,
         "attention_mask": valid if mask is None else mask,
         "valid": valid,
         "token_type_ids": given("token_type_ids", lambda row: [0] * len(row)),
@@ -138,6 +145,15 @@ def collate(rows: Sequence[Encoded], pad_id: int | None, device: torch.device, w
     most = max([len(row.places) for row in rows])
     places = [[*row.places, *[0] * (most - len(row.places))] for row in rows] if most else np.empty((len(rows), 0))
     return to_batch(tables, np.asarray(places, np.int64), pad, device)
+
+
+def behind(valid: Bools) -> Bools:
+    """(b, n) where a row's text is over: what follows is padding.
+
+    >>> behind(np.array([[False, True, False, True, False]])).tolist()
+    [[False, False, False, False, True]]
+    """
+    return ~np.logical_or.accumulate(valid[:, ::-1], axis=1)[:, ::-1]
 
 
 def to_batch(tables: Mapping[str, Ints | Bools | None], places: Ints, pad_id: int, device: torch.device) -> Batch:

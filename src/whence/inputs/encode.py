@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from numbers import Integral
+from operator import or_
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,6 +18,7 @@ from transformers import PreTrainedTokenizerBase
 
 from whence.errors import InputError, Truncated
 from whence.inputs.encoded import SOMETIMES, Encoded, Ints
+from whence.inputs.padding import padding_of
 from whence.inputs.tokenizing import tokenize
 from whence.inputs.words import each_a_word, number_words, segments_apart, segments_of, words_from_pieces
 from whence.numbers import short
@@ -50,6 +52,7 @@ class Encoder:
     vocab_size: int
     special_ids: frozenset[int]
     type_vocab_size: int = 0
+    padding_ids: frozenset[int] = frozenset()  # of the model and of the tokenizer
 
     def encode(self, inputs: Sequence[Any], on_long: str = "truncate") -> list[Encoded]:
         """Encode every input, in order. `on_long` says what happens to a text longer than the model can read."""
@@ -238,9 +241,10 @@ class Encoder:
         types, mask = (tuple(given[key].tolist()) if key in given else None for key in SOMETIMES[:2])
         if mask is not None and (not set(mask) <= {0, 1} or not any(mask)):
             raise InputError(f"{at}'attention_mask' must hold 0 and 1, with at least one 1.")
-        if self.special_ids.issuperset(ids):
+        row = self.from_ids(array, self._token_types(types, at), mask)
+        if self.special_ids.issuperset(row.real_ids):
             raise InputError(f"{at}the row holds special tokens only: there is nothing to explain.")
-        return self.from_ids(array, self._token_types(types, at), mask)
+        return row
 
     @cached_property
     def _numerals(self) -> list[str]:
@@ -249,11 +253,14 @@ class Encoder:
 
     def from_ids(self, ids: Ints, types: tuple[int, ...] | None = None, mask: tuple[int, ...] | None = None) -> Encoded:
         """A row of ids that are known to be good."""
-        return Encoded.of_ids(ids, self._described, token_type_ids=types, attention_mask=mask)
+        padding = None if mask is None else padding_of(ids.tolist(), mask, self.padding_ids)
+        return Encoded.of_ids(ids, self._described, token_type_ids=types, attention_mask=mask, padding=padding)
 
     def _described(self, row: Encoded) -> dict[str, Any]:
         ids = row.input_ids
         special = tuple(map(self.special_ids.__contains__, ids))
+        if row.padding is not None:
+            special = tuple(map(or_, special, row.padding))
         if self.tokenizer is None:
             tokens, words = tuple(map(self._numerals.__getitem__, ids)), each_a_word(special)
         else:

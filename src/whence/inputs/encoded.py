@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 
 PER_TOKEN = ("input_ids", "tokens", "special", "offsets", "word_ids", "segments")
-SOMETIMES = ("token_type_ids", "attention_mask", "position_ids")
+SOMETIMES = ("token_type_ids", "attention_mask", "position_ids", "padding")
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """One input as the model sees it. All sequences have one entry per token; padding is never part of a row.
+    """One input as the model sees it. All sequences have one entry per token; whence adds no padding to a row.
 
     What people call its tokens, and where they stand in the text, is worked out when first asked for (`Encoded.of_ids`): on a GPU
     while the model runs, not before.
@@ -26,7 +26,7 @@ class Encoded:
 
     input_ids: tuple[int, ...]
     tokens: tuple[str, ...]
-    special: tuple[bool, ...]  # [CLS], [SEP], <s>, … : never part of the text
+    special: tuple[bool, ...]  # [CLS], [SEP], <s>, padding, … : never part of the text
     offsets: tuple[tuple[int, int], ...]  # characters [start, end) in the token's own segment
     word_ids: tuple[int | None, ...]  # pieces of one word share a number, counted over both segments
     segments: tuple[int | None, ...]  # 0 = text, 1 = pair, None = special
@@ -39,6 +39,7 @@ class Encoded:
     fixed: tuple[int, ...] = ()  # positions that no perturbation may touch, besides special tokens
     position_ids: tuple[int, ...] | None = None  # only where they are not 0, 1, 2, …
     answer: tuple[int, int] | None = None  # question answering: first and last token of the answer that was given
+    padding: tuple[bool, ...] | None = None  # which tokens are padding, where the row came with some (`inputs.padding`)
 
     @classmethod
     def of_ids(cls, ids: Ints, describe: Callable[[Encoded], dict[str, Any]], **known: Any) -> Encoded:
@@ -71,6 +72,16 @@ class Encoded:
 
     def __len__(self) -> int:
         return len(self.id_array)
+
+    @cached_property
+    def real(self) -> NDArray[np.bool_]:
+        """(n,) which tokens are not padding."""
+        return np.ones(len(self), bool) if self.padding is None else ~np.array(self.padding)
+
+    @property
+    def real_ids(self) -> tuple[int, ...]:
+        """input_ids without padding."""
+        return self.input_ids if self.padding is None else tuple(self.id_array[self.real].tolist())
 
     @cached_property
     def free(self) -> tuple[int, ...]:

@@ -66,9 +66,11 @@ def attention_flow(trace: Trace, *, max_tokens: int = 128) -> Tensor:
         )
     capacities = torch.stack(with_residual(trace), dim=1).double().cpu().numpy()  # (b, L, n, n)
     scores = np.zeros(trace.valid.shape)
-    for row, (n, positions) in enumerate(zip(trace.lengths.tolist(), trace.scalar.positions(), strict=True)):
+    for row, (real, positions) in enumerate(zip(trace.batch.own_valid, trace.scalar.positions(), strict=True)):
+        tokens = np.flatnonzero(real)
+        between = capacities[row][:, tokens[:, None], tokens]
         for r in positions:
-            scores[row, :n] += layered_max_flow(capacities[row, :, :n, :n], r)
+            scores[row, tokens] += layered_max_flow(between, int(np.searchsorted(tokens, r)))
     return torch.from_numpy(scores)
 
 

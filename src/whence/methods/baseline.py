@@ -19,8 +19,8 @@ def random(trace: Trace, *, seed: int = 0) -> Tensor:
     """Uniform(0, 1) scores, drawn from the seed and the row's own tokens: a row's draw does not depend on its batch."""
     seed_of(seed)
     scores = torch.zeros(trace.valid.shape, dtype=torch.float64)
-    for row, ids in enumerate(trace.batch.texts()):
-        scores[row, : len(ids)] = torch.from_numpy(draw(seed, ids))
+    for row, (ids, real) in enumerate(zip(trace.batch.texts(), trace.batch.own_valid, strict=True)):
+        scores[row, torch.from_numpy(real.copy())] = torch.from_numpy(draw(seed, ids))
     return scores
 
 

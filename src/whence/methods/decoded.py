@@ -209,8 +209,8 @@ def in_groups(items: Sequence[int], size: int) -> list[Sequence[int]]:
 
 
 def first_occurrence(trace: Trace) -> Tensor:
-    """Where each token occurs for the first time in its row: (b, n)."""
-    same = trace.input_ids[:, :, None] == trace.input_ids[:, None, :]
+    """Where each token occurs for the first time in its row, padding left out: (b, n)."""
+    same = (trace.input_ids[:, :, None] == trace.input_ids[:, None, :]) & trace.valid[:, None, :]
     return same.int().argmax(-1)
 
 

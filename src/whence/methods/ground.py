@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.random import Generator
+from numpy.typing import NDArray
 from torch import Tensor
 
 from whence.errors import InputError, NotSupported, UnknownName
@@ -17,6 +18,8 @@ from whence.inputs import to_device
 from whence.numbers import short
 
 WIDEST = 1000  # sigma: noise so far beyond any embedding says nothing of the text
+Bools = NDArray[np.bool_]
+
 FIXED = ("mask", "pad", "zero")  # baselines that do not depend on chance
 
 
@@ -61,6 +64,14 @@ class Here:
     counts: Sequence[int]  # how many points its row has
     x: Tensor  # (b, n, d) the rows' word embeddings, at least float32
     free: Tensor  # (b, n) bool: tokens that a baseline replaces; special tokens, fixed ones and padding stay
+    valid: Bools | None = None  # (b, n) where the ids stand; None: at the beginning
+
+    @cached_property
+    def real(self) -> Bools:
+        """(b, n) which tokens are not padding."""
+        if self.valid is not None:
+            return self.valid
+        return np.asarray(np.arange(self.x.shape[1]) < np.array([len(ids) for ids in self.ids])[:, None])
 
     def per_point(self, values: Iterable[float]) -> Tensor:
         """One number per point, shaped to multiply embeddings: (b, 1, 1)."""
@@ -77,7 +88,7 @@ class Here:
         elif name == "random":
             drawn = np.zeros(self.x.shape[:2], dtype=np.int64)
             for row, (random, ids) in enumerate(zip(chance, self.ids, strict=True)):
-                drawn[row, : len(ids)] = random.choice(self.ground.words, len(ids))
+                drawn[row, self.real[row]] = random.choice(self.ground.words, len(ids))
             other = self.ground.embed(torch.from_numpy(drawn).to(self.x.device)).to(self.x)
         else:
             number = self.ground.mask_id if name == "mask" else self.ground.pad_id
@@ -88,9 +99,8 @@ class Here:
         """Normal noise with deviation sigma × (max − min of the row's own embeddings); none on padding. (b, n, d)"""
         drawn = np.zeros(tuple(self.x.shape))
         for row, (random, ids) in enumerate(zip(chance, self.ids, strict=True)):
-            drawn[row, : len(ids)] = random.standard_normal((len(ids), self.x.shape[-1]))
-        lengths = np.array([len(ids) for ids in self.ids])
-        padding = to_device(np.arange(self.x.shape[1]) >= lengths[:, None], self.x.device)[:, :, None]
+            drawn[row, self.real[row]] = random.standard_normal((len(ids), self.x.shape[-1]))
+        padding = to_device(~self.real, self.x.device)[:, :, None]
         highest = self.x.masked_fill(padding, -torch.inf).amax((1, 2), keepdim=True)
         lowest = self.x.masked_fill(padding, torch.inf).amin((1, 2), keepdim=True)
         return to_device(drawn, self.x.device).to(self.x.dtype) * (sigma * (highest - lowest))

@@ -63,6 +63,11 @@ def pad_id(config: PretrainedConfig) -> int | None:
     return value if isinstance(value, int) and value >= 0 else None
 
 
+def padding_ids(config: PretrainedConfig, tokenizer: PreTrainedTokenizerBase | None) -> frozenset[int]:
+    """The ids that rows may come padded with: the model's and the tokenizer's."""
+    return frozenset(i for i in (pad_id(config), getattr(tokenizer, "pad_token_id", None)) if i is not None)
+
+
 def stand_in_ids(config: PretrainedConfig, tokenizer: PreTrainedTokenizerBase | None) -> dict[str, int]:
     """Ids that can stand in the place of a word, by name: mask, unk, pad, bos, eos; only those that the model has."""
     found: dict[str, int] = {}

@@ -227,8 +227,8 @@ class Walker:
         for i, row in enumerate(rows):
             free[i, row.free] = True
         precise = x.to(torch.promote_types(x.dtype, torch.float32))
-        ids = [row.input_ids for row in rows]
-        return Here(self.ground, ids, points, counts, precise, to_device(free, self.engine.device))
+        ids = [row.real_ids for row in rows]
+        return Here(self.ground, ids, points, counts, precise, to_device(free, self.engine.device), batch.own_valid)
 
     def scalar(self, numbers: Sequence[int]) -> Scalar:
         return Scalar.stack([self.terms[i] for i in numbers], self.engine.device)

@@ -102,21 +102,23 @@ class Game:
 
     def draw(self, seed: int) -> np.random.Generator:
         """Random numbers that depend on the seed and the text's tokens, not on what else is explained."""
-        return np.random.default_rng([seed_of(seed), *self.text.row.input_ids])
+        return np.random.default_rng([seed_of(seed), *self.text.row.real_ids])
 
     def rows(self, keep: Bools) -> Rows:
         """The changed rows of a question."""
         kept = self.parts.tokens_kept(keep)  # (k, n)
         if self.replacement != "delete":
             return replace(self.text.row, kept, self.text.stand_ins[self.replacement])
-        places = self.text.row.places
-        nothing = ~kept[:, : places[0] + 1 if places else None].any(1)
+        row = self.text.row
+        places = row.places
+        nothing = ~(kept & row.real)[:, : places[0] + 1 if places else None].any(1)
         if not nothing.any():
-            return delete(self.text.row, kept)
+            return delete(row, kept)
         # a decoder's text has no frame of special tokens: of the empty text, or prompt, one token is left that says nothing
-        kept[nothing, 0] = True
-        rows = delete(self.text.row, kept)
-        rows.ids[rows.starts[nothing]] = self._blank()
+        first = int(row.real.argmax())  # padding before it stays
+        kept[nothing, first] = True
+        rows = delete(row, kept)
+        rows.ids[rows.starts[nothing] + first] = self._blank()
         return rows
 
     def _blank(self) -> int:

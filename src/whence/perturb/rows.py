@@ -11,12 +11,13 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from whence.errors import InputError, UnknownName
-from whence.inputs import Encoded
+from whence.inputs import Encoded, behind
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -26,7 +27,7 @@ UNITS = ("token", "word")
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of any lengths, one after the other in flat arrays: no padding, and no Python object per row."""
+    """Rows of any lengths, one after the other in flat arrays: not padded, and no Python object per row."""
 
     ids: Ints  # (tokens of all rows,)
     lengths: Ints  # (N,)
@@ -34,6 +35,7 @@ class Rows:
     types: Ints | None  # (tokens of all rows,) segment ids, for models that are given them
     positions: Ints | None  # (tokens of all rows,) where they are not 0, 1, 2, …
     places: Ints  # (N, m) positions that a language or token model is asked at; 0 where a row has fewer
+    padding: Bools | None = None  # (tokens of all rows,) padding that came with the texts, where there is some
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -62,13 +64,14 @@ class Rows:
             types=joined([part.types for part in parts], [np.zeros_like(part.ids) for part in parts]),
             positions=joined([part.positions for part in parts], [counted(part.lengths) for part in parts]),
             places=np.concatenate([np.zeros((0, width), np.int64), *(widened(part.places, width) for part in parts)]),
+            padding=joined([part.padding for part in parts], [np.zeros(len(part.ids), bool) for part in parts]),
         )
 
     @cached_property
     def codes(self) -> Ints:
         """(tokens of all rows,) all that the model is given at a token, as one number."""
         codes = self.ids * 2 + self.visible
-        for more in (self.types, self.positions):
+        for more in (self.types, self.positions, self.padding):
             if more is not None:
                 codes = codes * (int(more.max(initial=0)) + 1) + more
         return codes
@@ -112,18 +115,20 @@ class Rows:
             yield self.codes[start:end].tobytes() + places.tobytes()
             start = end
 
-    def padded(self, numbers: Ints, pad_id: int) -> Padded:
-        """Some rows as one batch, padded on the right to the longest of them."""
+    def padded(self, numbers: Ints, pad_id: int, *, lent: bool = False) -> Padded:
+        """Some rows as one batch, padded on the right to the longest of them. lent: the id is not the model's own, so that padding
+        that came behind a text gets it too."""
         lengths = self.lengths[numbers]
         columns = np.arange(int(lengths.max()))
-        valid = columns < lengths[:, None]  # (b, longest)
+        filled = columns < lengths[:, None]  # (b, longest)
         flat = np.minimum(self.starts[numbers][:, None] + columns, len(self.ids) - 1)
+        valid = filled if self.padding is None else filled & ~self.padding[flat]
         return Padded(
-            ids=np.where(valid, self.ids[flat], pad_id),
-            visible=self.visible[flat] & valid,
+            ids=np.where(behind(valid) if lent else ~filled, pad_id, self.ids[flat]),
+            visible=self.visible[flat] & filled,
             valid=valid,
-            types=None if self.types is None else np.where(valid, self.types[flat], 0),
-            positions=None if self.positions is None else np.where(valid, self.positions[flat], 0),
+            types=None if self.types is None else np.where(filled, self.types[flat], 0),
+            positions=None if self.positions is None else np.where(filled, self.positions[flat], 0),
         )
 
 
@@ -138,7 +143,7 @@ class Padded:
     positions: Ints | None
 
 
-def joined(parts: Sequence[Ints | None], defaults: Sequence[Ints]) -> Ints | None:
+def joined(parts: Sequence[NDArray[Any] | None], defaults: Sequence[NDArray[Any]]) -> NDArray[Any] | None:
     """All parts one after the other, absent ones as their defaults; None if all are absent."""
     if all(part is None for part in parts):
         return None
@@ -181,6 +186,7 @@ def replace(row: Encoded, keep: Bools, by: int) -> Rows:
         types=copies(row.token_type_ids),
         positions=copies(row.position_ids),
         places=np.tile(np.array(row.places, np.int64), (k, 1)),
+        padding=None if row.padding is None else np.tile(~row.real, k),
     )
 
 
@@ -196,8 +202,10 @@ def delete(row: Encoded, keep: Bools) -> Rows:
     Positions close up. A language or token model that was asked at a deleted token is asked at the nearest kept one before it.
     """
     lengths = checked(row, keep).sum(1)
-    asked = np.cumsum(keep, axis=1)[:, np.array(row.places, np.int64)] - 1  # (k, m)
-    if not lengths.all() or (asked < 0).any():
+    places = np.array(row.places, np.int64)
+    counts = np.cumsum(keep, axis=1)  # (k, n) how many tokens are left up to each
+    of_text = counts if row.padding is None else np.cumsum(keep & row.real, axis=1)
+    if not of_text[:, -1].all() or not of_text[:, places].all():
         raise InputError(
             "a row cannot lose all its tokens, nor all up to the one it is asked at: keep one, or replace instead of deleting."
         )
@@ -210,7 +218,8 @@ def delete(row: Encoded, keep: Bools) -> Rows:
         visible=whole.visible[left],
         types=None if whole.types is None else whole.types[left],
         positions=None if whole.positions is None else whole.positions[closed],
-        places=asked,
+        places=counts[:, places] - 1,
+        padding=None if whole.padding is None else whole.padding[left],
     )
 
 

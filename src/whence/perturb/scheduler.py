@@ -76,6 +76,7 @@ def score_rows(
     requests = Requests.of(rows, terms, repeats)
     found = np.empty((3, len(requests.row)))  # y, log p, prediction
     padding = padding_for(engine, rows)
+    lent_id = padding != pad_id(engine.model.config)
     lengths = rows.lengths[requests.distinct].tolist()
     spans = [range(n) for n in lengths]
     waiting: deque[Pending] = deque()
@@ -87,7 +88,7 @@ def score_rows(
         check_weights(engine.model, weights_stamp(lent.parameters))  # before the model is tried for what it reads
         stack.enter_context(first_token_only(engine.model, lent))
         stack.enter_context(torch.no_grad())
-        run = Runner(engine, lent, rows, requests, Scalar.stack(requests.terms, engine.device), padding)
+        run = Runner(engine, lent, rows, requests, Scalar.stack(requests.terms, engine.device), padding, lent_id)
 
         def read_back() -> None:
             done = waiting.popleft()
@@ -116,7 +117,8 @@ def padding_for(engine: Engine, rows: Rows) -> int:
     the last token that is not padding, would take a replaced token for padding."""
     own = pad_id(engine.model.config)
     by_id = is_causal(engine.model) or engine.reads.by_id
-    if own is None or (by_id and bool((rows.ids == own).any())):
+    text = rows.ids if rows.padding is None else rows.ids[~rows.padding]
+    if own is None or (by_id and bool((text == own).any())):
         return unused_id(rows)
     return own
 
@@ -187,6 +189,7 @@ class Runner:
     requests: Requests
     scalar: Scalar  # one row per distinct term, on the device
     padding: int
+    lent_id: bool  # the padding id is not the model's own
 
     def __call__(self, _: Sequence[range], numbers: Sequence[int]) -> list[Pending]:
         group = np.asarray(numbers)
@@ -210,7 +213,7 @@ class Runner:
 
     def batch(self, numbers: Ints) -> Batch:
         """The rows as padded tensors, brought to the device by one copy."""
-        padded = self.rows.padded(numbers, self.padding)
+        padded = self.rows.padded(numbers, self.padding, lent=self.lent_id)
         tables = {
             "input_ids": padded.ids,
             "attention_mask": padded.visible,

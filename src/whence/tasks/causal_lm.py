@@ -265,4 +265,4 @@ def without_padding(row: Encoded) -> Encoded:
         return row
     seen = [i for i, bit in enumerate(mask) if bit]
     row = row.select(range(seen[0], seen[-1] + 1))
-    return replace(row, attention_mask=None) if all(row.attention_mask or ()) else row
+    return replace(row, attention_mask=None if all(row.attention_mask or ()) else row.attention_mask, padding=None)

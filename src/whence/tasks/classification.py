@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -40,7 +40,19 @@ class SequenceClassification:
         return Ask(index, against, many=many)
 
     def encode(self, items: Sequence[Any], asks: Sequence[Ask], on_long: str) -> list[tuple[Encoded, ...]]:
-        return [(row,) for row in self.encoder.encode(items, on_long)]
+        rows = self.encoder.encode(items, on_long)
+        return [(row if row.padding is None else self._read_where_hidden(row),) for row in rows]
+
+    def _read_where_hidden(self, row: Encoded) -> Encoded:
+        """A token at which the model answers is none of the row's padding (`inputs.padding`)."""
+        assert row.padding is not None
+        readouts = self._readouts(row)
+        if not any(row.padding[i] for i in readouts):
+            return row
+        padding = tuple(mark and i not in readouts for i, mark in enumerate(row.padding))
+        hidden = {i for i in readouts if row.padding[i] and row.input_ids[i] not in self.encoder.special_ids}
+        special = tuple(mark and i not in hidden for i, mark in enumerate(row.special))
+        return replace(row, padding=padding if any(padding) else None, special=special)
 
     def choose(self, windows: Sequence[Encoded], logits: Sequence[Tensor]) -> int:
         return 0
@@ -95,6 +107,8 @@ class SequenceClassification:
         if not by_id:
             return (len(row) - 1,)
         # Hugging Face's decoders read the rightmost token that is not padding, and tell padding by its id alone
+        if self.pad_id is None and row.padding is not None:  # which is lent, and given to the row's padding
+            return (int(row.real.nonzero()[0][-1]),)
         return (next((i for i in reversed(range(len(row))) if row.input_ids[i] != self.pad_id), 0),)
 
     def answers(self, rows: Sequence[Encoded], logits: Tensor, log_probabilities: Tensor | None) -> list[Prediction]:

@@ -64,7 +64,7 @@ class MaskedLM:
             raise InputError(
                 f"{at}masks cannot be found without a tokenizer that has a mask token: whence.load(model, tokenizer)."
             )
-        found = [i for i, token in enumerate(row.input_ids) if token == mask]
+        found = [i for i, token in enumerate(row.input_ids) if token == mask and row.real[i]]
         if not found:
             cut = " in what is left after cutting it to what the model reads" if row.truncated else ""
             raise InputError(

@@ -73,6 +73,10 @@ class TokenClassification:
         if isinstance(place, int):
             if not 0 <= place < len(row):
                 raise InputError(f"place={place}, but the text has {len(row)} tokens: give 0 to {len(row) - 1}.")
+            if not row.real[place]:
+                raise InputError(
+                    f"place={place} is padding, which has no label: give the position of a token of the text."
+                )
             return place
         first = words_of(row)
         if place is not None:
