@@ -7,6 +7,9 @@
 ('positive', 'charming')
 """
 
+from whence import interrupts  # first, for Ctrl-C from now on
+
+# isort: split
 import sys
 from importlib import import_module
 from importlib.util import find_spec
@@ -93,6 +96,7 @@ def _fetch() -> None:
     backends = import_module(f"{__name__}.backends")
     found = {name: getattr(import_module(f"{__name__}.{m}"), name) for m, names in _DEFINED.items() for name in names}
     backends.settle()
+    interrupts.begin()
     sys.modules[__name__].__dict__.update(found)
 
 

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from whence import interrupts
 from whence.errors import WhenceError
 
 if TYPE_CHECKING:
@@ -97,6 +98,7 @@ class Connection:
 
         hiring: there will be at least one actor without a GPU; a cluster of our own can ask for it at once.
         """
+        interrupts.begin()  # a cluster of our own has to be put away
         if self._ray is None:
             self._ray = self.thread.submit(self._connect, import_ray(), hiring)
         return self._ray

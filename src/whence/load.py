@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from whence import zoo
+from whence import interrupts, zoo
 from whence.checkpoint import ADAPTER, adapter, check_checkpoint, check_no_file
 from whence.errors import InputError, UnknownName, WhenceError
 from whence.evaluate.layers import choose_layers
@@ -86,6 +86,7 @@ def load(
     >>> ex.predict("a charming journey").label
     'positive'
     """
+    interrupts.begin()
     model = uncompiled(model)
     if isinstance(model, PreTrainedModel):
         if dtype is not None:

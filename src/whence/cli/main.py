@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 import whence
+from whence import interrupts
 from whence.cli.pictures import SHOWN_AS, as_shown, check_format, check_look, draw_one, put
 from whence.cli.streams import from_stdin, let_go, ready
 from whence.errors import InputError, UnknownName, WhenceError
@@ -30,7 +31,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-INTERRUPTED = 130  # what shells call a command that Ctrl-C ended
+INTERRUPTED = interrupts.STATUS
 MISTAKEN = 2
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]  # of click, or of the copy of it that newer Typers bring
 FORMATS = ("text", "json")
@@ -294,12 +295,18 @@ def main() -> None:
         let_go()
         about = f"{error.filename!r}: " if error.filename else ""
         code = told(f"the command could not go on: {about}{error.strerror or error}.")
+    except SystemExit as end:
+        interrupts.finish(end.code if isinstance(end.code, int) else MISTAKEN)
+        raise
+    except KeyboardInterrupt:
+        code = INTERRUPTED
     except BaseException as error:
         if not is_panic(error):
             raise
         code = told(str(as_error(error)))
     if code == INTERRUPTED:
         told("interrupted")
+    interrupts.finish(code)
     sys.exit(code)
 
 

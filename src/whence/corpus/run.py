@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from whence import interrupts
 from whence.cluster import Connection
 from whence.corpus import local, manifest
 from whence.corpus.job import SHARD_ROWS, Finished, Job, Profile, check
@@ -117,6 +118,7 @@ def run(
     ...     (done.rows, done.errors, saved["gae"][0].top(1)[0].text)
     (3, 1, 'charming')
     """
+    interrupts.begin()
     if engine not in ENGINES:
         raise UnknownName("engine", engine, ENGINES)
     check(shard_rows, batch_tokens, scores, on_long)
