@@ -144,12 +144,12 @@ class _Sums:
 
 
 def class_words(
-    explanations: Sequence[Explanation], background: Background | None = None, *, examples: int = 3
+    explanations: Sequence[Explanation | None], background: Background | None = None, *, examples: int = 3
 ) -> ClassWords:
     """Sum word scores per predicted class and weigh them by rarity.
 
-    background=None takes the explained texts themselves. Explanations of a label that was not predicted are left out. What is
-    kept does not grow with the number of texts, so that a saved corpus can be read as it is summed.
+    background=None takes the explained texts themselves. Explanations of a label that was not predicted are left out; None stands in
+    the place of a row that could not be read. What is kept does not grow with the number of texts, so that a saved corpus can be read as it is summed.
 
     >>> class_words([]).classes
     Traceback (most recent call last):
@@ -158,9 +158,11 @@ def class_words(
     """
     sums: dict[str, dict[str, _Sums]] = {}
     texts: Counter[str] = Counter()
-    methods = set()
+    methods, gaps = set(), 0
     for i, e in enumerate(explanations):
-        if not is_of_prediction(e):
+        if e is None:
+            gaps += 1
+        if e is None or not is_of_prediction(e):
             continue
         methods.add(e.method)
         texts[e.target] += 1
@@ -178,10 +180,11 @@ def class_words(
     if len(methods) > 1:
         raise InputError(f"words of one method at a time: these explanations are by {', '.join(sorted(methods))}.")
     if background is None:
-        spoken = (f"{e.text or ''} {e.pair or ''}" for e in explanations if is_of_prediction(e))
+        spoken = (f"{e.text or ''} {e.pair or ''}" for e in explanations if e is not None and is_of_prediction(e))
         background = Background.of_texts(spoken, "the explained texts")
     classes = {name: _ranked(found, background) for name, found in sorted(sums.items())}
-    return ClassWords(classes, dict(texts), methods.pop(), background.name, len(explanations) - texts.total())
+    skipped = len(explanations) - gaps - texts.total()
+    return ClassWords(classes, dict(texts), methods.pop(), background.name, skipped)
 
 
 def is_of_prediction(e: Explanation) -> bool:

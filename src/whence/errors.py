@@ -39,5 +39,9 @@ class NotSupported(WhenceError, NotImplementedError):
     """This model or task cannot serve this method; the message says which ones it can."""
 
 
+class BadRows(UserWarning):
+    """Rows of the data could not be read; they keep their places with their errors."""
+
+
 class Truncated(UserWarning):
     """A text was longer than the model reads, and was cut."""

@@ -68,7 +68,7 @@ def test_several_methods_texts_and_targets_give_a_list(cli) -> None:
         "gradient",
         "--format",
         "json",
-        stdin="good film\n\nbad film\n",
+        stdin="good film\nbad film\n",
     )
     found = [(d["text"], d["method"]) for d in json.loads(out)]
     assert found == [

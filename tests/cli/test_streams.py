@@ -102,9 +102,9 @@ def test_every_command_says_so(words: tuple[str, ...], capsys: Any, monkeypatch:
 
 
 def test_lines_of_stdin(cli) -> None:  # noqa: F811
-    """Lines end with \\n or \\r\\n; nothing else ends one."""
+    """Lines end with \\n or \\r\\n; nothing else ends one; a blank one keeps its place."""
     _, out, _ = cli("explain", "-", "--format", "json", stdin="good\u2028film\r\n\n bad\x0bplot")
-    assert [one["text"] for one in json.loads(out)] == ["good\u2028film", " bad\x0bplot"]
+    assert [one["text"] for one in json.loads(out)] == ["good\u2028film", "", " bad\x0bplot"]
 
 
 @pytest.mark.parametrize("format", ["text", "json", "html"])

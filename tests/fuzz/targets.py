@@ -19,6 +19,9 @@ import numpy as np
 
 import whence
 from tests import architectures
+from whence.bad_rows import BadRow
+from whence.cli.saved import as_rows, saved_rows
+from whence.cli.streams import decode
 from whence.corpus import Saved
 from whence.data import source_of
 from whence.data.files import MANIFEST
@@ -141,6 +144,24 @@ def csv_rows(data: bytes) -> None:
     assert sum(row.lines for row in rows) == len(io.BytesIO(data).readlines())
     for i, row in enumerate(rows):
         assert list(comma_rows(Lines(io.BytesIO(data[row.at :]), row.line, row.at))) == rows[i:]
+
+
+@target
+def lines(data: bytes) -> None:
+    """Plain lines, and lines of JSON that may be saved explanations: every line has its row, and its row its place."""
+    text = decode_or_refuse(data)
+    rows = as_rows(text, "given.txt")
+    assert all(place.startswith("given.txt") for place, _ in rows)
+    for row in saved_rows(as_rows(text, "given.jsonl")) or []:
+        assert json.dumps(row.to_dict(), allow_nan=False).encode()
+        assert isinstance(row, BadRow) or len(row.tokens) == len(row.scores)
+
+
+def decode_or_refuse(data: bytes) -> str:
+    try:
+        return decode(data, "given.txt", by_line=True)
+    except UnicodeDecodeError as error:
+        raise whence.InputError("no line is text") from error
 
 
 @target

@@ -94,6 +94,9 @@ NEARLY: dict[str, st.SearchStrategy[bytes]] = {
     "rows-csv": TABLE,
     "rows-tsv": TABLE.map(lambda data: data.replace(b",", b"\t")),
     "csv-rows": st.text('ab",\n\r\ufeff', max_size=60).map(str.encode),
+    "lines": st.lists(
+        EXAMPLE | record(tokens=st.just([]), error=TEXTS, place=TEXTS) | st.binary(max_size=9), max_size=4
+    ).map(b"\n".join),
     "manifest": record(settings=VALUES | METHODS_OF_A_RUN, shards=VALUES, runs=VALUES),
     "recipe": record(method=METHOD_NAMES, options=OPTIONS, tuned=st.dictionaries(METHOD_NAMES, OPTIONS, max_size=2)),
     "mask": record(format=st.just("whence head mask 1"), heads=GRIDS, syntactic=GRIDS, positional=GRIDS),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,11 +10,13 @@ from typing import Annotated, Any
 import typer
 
 import whence
+from whence.bad_rows import BadRow
 from whence.classes import Background, ClassWords, class_words
+from whence.cli.bad_rows import Strict, finish, say
 from whence.cli.evaluate import as_columns
 from whence.cli.main import app, as_options
 from whence.cli.pictures import check_format, check_look, put
-from whence.cli.saved import as_rows, models_of, read, saved_rows, saved_run
+from whence.cli.saved import as_rows, bad_of, models_of, read, saved_rows, saved_run
 from whence.cli.streams import from_stdin, json_line
 from whence.errors import InputError
 from whence.explanation import Explanation
@@ -64,13 +66,20 @@ def classes(
     overlap: Annotated[Path | None, typer.Option(help="Draw the overlap of the classes' words into this file.")] = None,
     theme: Annotated[str, typer.Option(help="'light' or 'dark' figures.")] = "light",
     device: Annotated[str | None, typer.Option(help="cpu, cuda, …")] = None,
+    strict: Strict = False,
 ) -> None:
-    """List the words a model leans on, per predicted class: summed scores, weighted by how rare a word is."""
+    """List the words a model leans on, per predicted class: summed scores, weighted by how rare a word is.
+
+    Exit status: 0 when every row was explained, 3 when some rows could not be read (stderr names them).
+    """
     check_format(format, FORMATS)
     check_look(theme)
     columns = as_columns(column)
-    explanations, where = saved_or_explained(file, model, method, as_options(option or []), device, columns)
-    found = class_words(explanations, as_background(background, columns), examples=max(examples, 1))
+    explanations, where, bad = saved_or_explained(
+        file, model, method, as_options(option or []), device, columns, strict
+    )
+    texts, lost = as_background(background, columns, strict)
+    found = class_words(explanations, texts, examples=max(examples, 1))
     if cloud is not None:
         write(
             clouds_figure(
@@ -81,11 +90,12 @@ def classes(
     if overlap is not None:
         write(overlap_figure(found, theme), overlap)
     if format == "json":
-        put(json_line(as_data(found, top)), output)
+        put(json_line({**as_data(found, top), "errors": [row.to_dict() for row in bad]}), output)
     elif format == "html":
         put(classes_html(found, explanations, k=top, title=f"Words per class: {where}"), output)
     else:
         put(classes_text(found, explanations, k=top, examples=examples), output)
+    finish([*bad, *lost])
 
 
 def saved_or_explained(
@@ -95,32 +105,53 @@ def saved_or_explained(
     options: dict[str, Any],
     device: str | None,
     columns: dict[str, str],
-) -> tuple[Sequence[Explanation], str]:
-    """Explanations of a saved run, or of texts that are explained now; and what they are of."""
+    strict: bool,
+) -> tuple[Sequence[Explanation | None], str, Sequence[BadRow]]:
+    """Explanations of a saved run, or of texts that are explained now, with None in the place of a row that could not be read; what
+    they are of; and those rows."""
     from whence import zoo
-    from whence.data.runs import is_run, manifest_of
+    from whence.data.runs import is_run
     from whence.evaluate import data
 
     chosen = MODEL if model is None else model
     if file is None:
-        rows: list[Any] = zoo.samples(chosen)
-        if not rows or "text" not in rows[0]:
+        samples = zoo.samples(chosen)
+        if not samples or "text" not in samples[0]:
             raise InputError(f"{chosen!r} has no sample texts of its own; give a file of texts, one per line.")
-        inputs: list[Any] = [row["text"] for row in rows]
+        examples = data.read([row["text"] for row in samples])
     else:
         if is_run(file):
             check_explains_nothing(file, model, options)
-            return saved_run(file, method), str(manifest_of(file)["model"])
+            return of_run(file, method, strict)
         rows = rows_of(file)
         saved = saved_rows(rows)
         if saved is not None:
             check_explains_nothing(file, model, options)
-            return saved, models_of(saved) or file
+            bad = bad_of(saved)
+            say(bad, len(saved), strict)
+            return [None if isinstance(row, BadRow) else row for row in saved], models_of(saved) or file, bad
         if not rows:
             raise InputError(f"{file!r} holds no text; give at least one line.")
-        inputs = [e.input for e in data.read(rows, columns=columns)]
-    explained: list[Explanation] = whence.load(chosen, device=device).explain(inputs, method or METHOD, **options)
-    return explained, chosen
+        examples = data.examples_of(rows, columns)
+    explainer = whence.load(chosen, device=device)
+    sample = data.checked(explainer, examples, strict)
+    explanations: list[Explanation | None] = [None] * sample.total
+    explained = explainer.explain([e.input for e in sample.examples], method or METHOD, **options)
+    for row, explanation in zip(sample.rows, explained, strict=True):
+        explanations[row] = explanation
+    return explanations, chosen, sample.bad
+
+
+def of_run(directory: str, method: str | None, strict: bool) -> tuple[Sequence[Explanation], str, Sequence[BadRow]]:
+    """What a run holds, rows in error left out; the model; and those rows."""
+    import whence.corpus
+    from whence.data.runs import manifest_of
+
+    explanations, run = saved_run(directory, method), whence.corpus.open(directory)
+    name = Path(directory).name
+    bad = [BadRow(row, f"{name}, row {row}", error) for row, error in run.errors()]
+    say(bad, len(run), strict)
+    return explanations, str(manifest_of(directory)["model"]), bad
 
 
 def check_explains_nothing(file: str, model: str | None, options: dict[str, Any]) -> None:
@@ -129,25 +160,36 @@ def check_explains_nothing(file: str, model: str | None, options: dict[str, Any]
         raise InputError(f"{file!r} holds explanations already: leave --model and --option out, or give texts.")
 
 
-def rows_of(file: str) -> list[Any]:
-    """Rows of a table, JSON, JSON lines, or plain lines."""
+def rows_of(file: str) -> list[tuple[str, Any]]:
+    """Rows of a table, JSON, JSON lines, or plain lines, each with its place; an InputError stands where one cannot be read."""
     from whence.evaluate import data
 
     if file.lower().endswith(TABLES):
-        return list(data.records_of(file, None, None))
-    return as_rows(from_stdin() if file == "-" else read(Path(file)), file)
+        return list(data.placed_of(file, None, None))
+    return as_rows(from_stdin(by_line=True) if file == "-" else read(Path(file)), file)
 
 
-def as_background(name: str, columns: dict[str, str]) -> Background | None:
+def as_background(name: str, columns: dict[str, str], strict: bool) -> tuple[Background | None, Sequence[BadRow]]:
+    """How rare words are, and the rows of a background corpus that could not be read."""
     from whence import zoo
     from whence.evaluate import data
 
     if name == "builtin":
-        return Background.of_ranks(zoo.words_by_frequency())
+        return Background.of_ranks(zoo.words_by_frequency()), []
     if name == "own":
-        return None
-    inputs = [e.input for e in data.read(rows_of(name), columns=columns)]
-    return Background.of_texts([t for one in inputs for t in texts_of(one)], Path(name).name)
+        return None, []
+    examples = data.examples_of(rows_of(name), columns)
+    reasons = [e.error or (None if is_text(e.input) else "the text is empty, or none.") for e in examples]
+    bad = [data.bad_row(i, examples[i], reason) for i, reason in enumerate(reasons) if reason is not None]
+    say(bad, len(examples), strict)
+    inputs = [e.input for e, reason in zip(examples, reasons, strict=True) if reason is None]
+    return Background.of_texts([t for one in inputs for t in texts_of(one)], Path(name).name), bad
+
+
+def is_text(one: Any) -> bool:
+    """Whether an input is text, with a word in it."""
+    parts = [one] if isinstance(one, str) else one.values() if isinstance(one, dict) else one
+    return isinstance(parts, Iterable) and any(isinstance(part, str) and part.strip() for part in parts)
 
 
 def texts_of(one: Any) -> list[str]:

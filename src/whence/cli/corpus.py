@@ -9,10 +9,12 @@ from typing import Annotated, Any
 
 import typer
 
+from whence.bad_rows import BadRow
+from whence.cli.bad_rows import Strict, finish, say
 from whence.cli.evaluate import as_columns
 from whence.cli.main import app, as_number, as_options
 from whence.cli.pictures import put
-from whence.cli.saved import as_rows, read, saved_rows, saved_run
+from whence.cli.saved import as_rows, bad_of, read, saved_rows, saved_run
 from whence.cli.streams import from_stdin
 from whence.cluster import Connection
 from whence.errors import InputError
@@ -20,7 +22,6 @@ from whence.limits import BATCH_TOKENS
 from whence.progress import duration
 from whence.render.report import report_html
 
-ROWS_IN_ERROR = 3  # exit status of a run that is finished, with rows that could not be explained
 SHARD_ROWS = 8192
 
 
@@ -80,6 +81,7 @@ def corpus(
         bool, typer.Option("--accept-version", help="Go on with a run that another version of whence began.")
     ] = False,
     profile: Annotated[bool, typer.Option("--profile", help="Tell where the time went.")] = False,
+    strict: Strict = False,
 ) -> None:
     """Explain every row of a corpus into a Parquet dataset. Interrupted or killed, the same command goes on.
 
@@ -119,6 +121,7 @@ def corpus(
             task=task,
             recipe=recipe,
             accept_version=accept_version,
+            strict=strict,
             **as_options(option or []),
         )
     if profile:
@@ -128,8 +131,8 @@ def corpus(
     wrong = f", {done.errors:,} in error (column 'error')" if done.errors else ""
     new = f"{done.made:,} now in {duration(done.seconds)}" if done.made else "complete: nothing was missing"
     print(f"{done.rows:,} rows in {done.shards:,} shards in {output} ({new}){cut}{lost}{wrong}")
-    if done.errors:
-        raise typer.Exit(ROWS_IN_ERROR)
+    say(done.bad, done.rows, count=done.errors)
+    finish(done.bad)
 
 
 def named(data: list[str]) -> str | list[Path]:
@@ -168,30 +171,38 @@ def report(
         typer.Option(help="The kept column with the right answers: rows where the model is wrong are marked."),
     ] = None,
     title: Annotated[str | None, typer.Option(help="The page's title.")] = None,
+    strict: Strict = False,
 ) -> None:
-    """Make one self-contained page of many explained texts, to search, filter and sort."""
+    """Make one self-contained page of many explained texts, to search, filter and sort.
+
+    Exit status: 0 when every row is on it, 3 when some rows could not be read and stand on it with their errors.
+    """
     from whence.data.runs import is_run, manifest_of
 
     labels = None
     if is_run(file):
-        found = saved_run(file, method)
+        run = saved_run(file, method)
+        shown, total = list(islice(run.in_place(), limit)), run.lines
         about = manifest_of(file)
         if label is not None:
             import whence.corpus
 
-            names = about["labels"]
-            labels = [as_label(v, names) for v in islice(whence.corpus.open(file).column(label), limit)]
+            names, values = about["labels"], whence.corpus.open(file).column(label)
+            labels = [None if isinstance(row, BadRow) else as_label(next(values), names) for row in shown]
     else:
-        rows = saved_rows(as_rows(from_stdin() if file == "-" else read(Path(file)), file))
+        rows = saved_rows(as_rows(from_stdin(by_line=True) if file == "-" else read(Path(file)), file))
         if rows is None:
             raise InputError(f"{file!r} holds no saved explanations: give a directory of `whence corpus`, or JSON.")
-        found = [e for e in rows if method in (None, e.method)]
+        found = [row for row in rows if isinstance(row, BadRow) or method in (None, row.method)]
+        shown, total = found[:limit], len(found)
         if label is not None:
             raise InputError("--label names a column that `whence corpus --keep` kept: give such a run's directory.")
-    shown = list(islice(found, limit))
+    bad = bad_of(shown)
+    say(bad, len(shown), strict)
     put(report_html(shown, title=title or f"Explanations: {Path(file).name}", labels=labels), output)
-    more = f" (the first of {len(found):,}; --limit shows more)" if len(found) > limit else ""
-    print(f"{len(shown):,} explanations in {output}{more}")
+    more = f" (the first of {total:,}; --limit shows more)" if total > limit else ""
+    print(f"{len(shown) - len(bad):,} explanations in {output}{more}")
+    finish(bad)
 
 
 def as_label(value: Any, names: list[str]) -> str:

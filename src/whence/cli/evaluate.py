@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 import whence
+from whence.cli.bad_rows import Strict, finish
 from whence.cli.main import app, as_options, print_table
 from whence.cli.streams import json_line
 from whence.errors import InputError, UnknownName
@@ -62,8 +63,12 @@ def evaluate(
     batch_tokens: Tokens = BATCH_TOKENS,
     device: Device = None,
     dtype: Dtype = None,
+    strict: Strict = False,
 ) -> None:
-    """Measure methods by metrics on your data: a table with intervals and significance."""
+    """Measure methods by metrics on your data: a table with intervals and significance.
+
+    Exit status: 0 when every row was measured, 3 when some rows could not be read (stderr names them).
+    """
     from whence.evaluate.report import FORMATS
 
     formats = ("text", "json", *FORMATS)
@@ -84,6 +89,7 @@ def evaluate(
         models=[whence.load(name, device=device, dtype=dtype) for name in against or []],
         output=output,
         batch_tokens=batch_tokens,
+        strict=strict,
     )
     if format == "json":
         print(json_line(report.to_dict()))
@@ -91,6 +97,7 @@ def evaluate(
         print(report.table(format), end="")
     else:
         show(report)
+    finish(report.errors)
 
 
 def show(report: whence.Report) -> None:
@@ -151,8 +158,12 @@ def tune(
     batch_tokens: Tokens = BATCH_TOKENS,
     device: Device = None,
     dtype: Dtype = None,
+    strict: Strict = False,
 ) -> None:
-    """Find the method and options that explain a model best on a sample of your texts; no labels needed."""
+    """Find the method and options that explain a model best on a sample of your texts; no labels needed.
+
+    Exit status: 0 when every row was used, 3 when some rows could not be read (stderr names them).
+    """
     if format not in ("text", "json"):
         raise UnknownName("format", format, ("text", "json"))
     check_split(data, split)
@@ -169,14 +180,16 @@ def tune(
         columns=as_columns(column),
         split=split,
         batch_tokens=batch_tokens,
+        strict=strict,
     )
     if output is not None:
         tuned.recipe.save(output)
     if format == "json":
         print(json_line(tuned.to_dict()))
-        return
-    print_table(tuned.table(), ("candidate", "texts", "mean rank", *tuned.objective))
-    print(tuned.sentence())
+    else:
+        print_table(tuned.table(), ("candidate", "texts", "mean rank", *tuned.objective))
+        print(tuned.sentence())
+    finish(tuned.errors)
 
 
 @app.command("check")
@@ -195,6 +208,7 @@ def check(
     format: Annotated[str, typer.Option(help="'text' or 'json'.")] = "text",
     device: Device = None,
     dtype: Dtype = None,
+    strict: Strict = False,
 ) -> None:
     """Is a method sane on a model? Weight randomisation, conservation, determinism, agreement: a one-page verdict."""
     if format not in ("text", "json"):
@@ -203,5 +217,7 @@ def check(
 
     options: dict[str, Any] = as_options(option or [])
     explainer = whence.load(model, device=device, dtype=dtype)
-    verdict = run_check(explainer, method, data, limit=limit, seed=seed, columns=as_columns(column), **options)
+    how: dict[str, Any] = {"limit": limit, "seed": seed, "columns": as_columns(column), "strict": strict}
+    verdict = run_check(explainer, method, data, **how, **options)
     print(json_line(verdict.to_dict()) if format == "json" else verdict)
+    finish(verdict.errors)

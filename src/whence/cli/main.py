@@ -17,8 +17,10 @@ from rich.table import Table as RichTable
 
 import whence
 from whence import interrupts
+from whence.cli.bad_rows import Strict, explain_rows, finish, say
 from whence.cli.pictures import SHOWN_AS, as_shown, check_format, check_look, draw_one, put
-from whence.cli.streams import from_stdin, let_go, ready
+from whence.cli.saved import bad_of
+from whence.cli.streams import from_stdin, let_go, lines_of, ready
 from whence.errors import InputError, UnknownName, WhenceError
 from whence.panics import as_error, is_panic
 from whence.table import Table
@@ -103,8 +105,12 @@ def explain(
     pieces: Annotated[bool, typer.Option("--pieces", help="Show the tokenizer's own pieces.")] = False,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, …")] = None,
     dtype: Annotated[str | None, typer.Option(help="float32, float64, bfloat16 or float16.")] = None,
+    strict: Strict = False,
 ) -> None:
-    """Explain a text: which tokens speak for the prediction, which against it."""
+    """Explain a text: which tokens speak for the prediction, which against it.
+
+    Exit status: 0 when every text was explained, 3 when some lines of stdin could not be read and hold an error in their place instead.
+    """
     from whence.tasks.base import ALIASES, TASKS
 
     check_format(format, SHOWN_AS)
@@ -125,46 +131,63 @@ def explain(
     options = as_options(option or [])
     asked: dict[str, Any] = {"target": as_number(target), "contrast": contrast}
     asked |= {"continuation": continuation, "place": as_number(place)}
-    if generate is None:
-        if sample:
-            raise InputError("--sample says how --generate writes: give --generate, a number of tokens, too.")
-        found = explainer.explain(inputs, method, **asked, **options)
-    elif any(value is not None for value in asked.values()):
+    if generate is None and sample:
+        raise InputError("--sample says how --generate writes: give --generate, a number of tokens, too.")
+    if generate is not None and any(value is not None for value in asked.values()):
         raise InputError(
             "--generate explains what the model itself writes: leave --target, --contrast and --continuation out."
         )
+
+    def explained(part: list[Any]) -> list[list[whence.Explanation]]:
+        """The explanations of each input."""
+        if generate is None:
+            answers = explainer.explain(part, method, **asked, **options)
+            columns = answers.values() if isinstance(answers, dict) else [answers]
+            return [[e for one in row for e in as_list(one)] for row in zip(*columns, strict=True)]
+        how: dict[str, Any] = {"max_new_tokens": generate, "sample": sample, **options}
+        return [list(explainer.generate(one, as_single(method), **how).explanations) for one in part]
+
+    def unreadable(part: list[Any]) -> dict[int, str]:
+        from whence.evaluate.data import unreadable as reasons
+
+        return reasons(explainer, part, explainer.ask(**asked), "truncate" if generate is None else "error")
+
+    if text == "-":
+        rows = explain_rows(inputs, unreadable, explained, strict)
     else:
-        found = [
-            list(g.explanations)
-            for one in inputs
-            for g in as_list(
-                explainer.generate(one, as_single(method), max_new_tokens=generate, sample=sample, **options)
-            )
-        ]
-    columns = found.values() if isinstance(found, dict) else [found]
-    flat = [e for per_input in zip(*columns, strict=True) for one in per_input for e in as_list(one)]
+        rows = explained([item for _, item in inputs])
+    flat = in_place(rows)
     if figure is not None:
         draw_one(flat, figure, picture, theme, pieces)
     put(as_shown(flat, format, pieces=pieces, top=top, layers=layers), output)
+    bad = bad_of(rows)
+    say(bad, len(rows))
+    finish(bad)
+
+
+def in_place(rows: list[Any]) -> list[Any]:
+    """Every row's explanations; a row that could not be read stands as often as the others have explanations."""
+    counts = {len(row) for row in rows if isinstance(row, list)}
+    width = counts.pop() if len(counts) == 1 else 1
+    return [one for row in rows for one in (row if isinstance(row, list) else [row] * width)]
 
 
 def read_inputs(
     text: str | None, pair: str | None, question: str | None, context: str | None, answer: str | None
-) -> list[Any]:
-    """Texts, pairs, or one question with its context."""
+) -> list[tuple[str, Any]]:
+    """Texts, pairs, or one question with its context, each with its place; an InputError stands for a line that is no text."""
     if question is None:
         if context is not None or answer is not None:
             raise InputError("--context and --answer go with --question.")
         if text is None:
             raise InputError("give a text to explain, or --question and --context.")
-        texts = read_texts(text)
-        return [(t, pair) for t in texts] if pair is not None else list(texts)
+        return [(place, (t, pair) if isinstance(t, str) and pair is not None else t) for place, t in read_texts(text)]
     if text is not None or pair is not None:
         raise InputError("give a text or a --question with its --context, not both.")
     if context is None:
         raise InputError("--question needs the --context it is answered from.")
     item = {"question": question, "context": from_stdin() if context == "-" else context}
-    return [item if answer is None else {**item, "answer": answer}]
+    return [("stdin", item if answer is None else {**item, "answer": answer})]
 
 
 def as_single(method: list[str] | None) -> str | None:
@@ -177,14 +200,14 @@ def as_list(one: Any) -> list[Any]:
     return one if isinstance(one, list) else [one]
 
 
-def read_texts(text: str) -> list[str]:
-    """The text itself, or with '-' every line of stdin that is not blank."""
+def read_texts(text: str) -> list[tuple[str, Any]]:
+    """The text itself, or with '-' every line of stdin, each with its place."""
     if text != "-":
-        return [text]
-    lines = [line.rstrip("\r") for line in from_stdin().split("\n") if line.strip()]
-    if not lines:
+        return [("", text)]
+    lines = lines_of(from_stdin(by_line=True), "stdin")
+    if not any(str(line).strip() for _, line in lines):
         raise InputError("stdin holds no text; give at least one line.")
-    return lines
+    return list(lines)
 
 
 def as_number(given: str | None) -> str | int | None:

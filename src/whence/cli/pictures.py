@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from whence.bad_rows import BadRow
 from whence.cli.streams import json_line
 from whence.errors import InputError, UnknownName, WhenceError
 from whence.explanation import Explanation
 from whence.render.canvas import write
+from whence.render.characters import visible
 from whence.render.figures import KINDS
 from whence.render.html import page
 from whence.render.report import report_html
@@ -19,22 +21,32 @@ SHOWN_AS = ("text", "json", "html", "latex")
 
 
 def as_shown(
-    found: Sequence[Explanation], format: str, *, pieces: bool = False, top: int | None = None, layers: bool = False
+    rows: Sequence[Explanation | BadRow],
+    format: str,
+    *,
+    pieces: bool = False,
+    top: int | None = None,
+    layers: bool = False,
 ) -> str:
-    """Explanations in the format asked for; several in HTML are a report page."""
+    """Explanations in the format asked for; several in HTML are a report page. A row that could not be read stands in its place with
+    its error."""
     if format == "json":
-        dicts = [e.to_dict() for e in found]
+        dicts = [row.to_dict() for row in rows]
         return json_line(dicts[0] if len(dicts) == 1 else dicts)
-    if format == "html":
-        if len(found) > 1:
-            return report_html(found)
-        return page(f"{found[0].target} · {found[0].method}", found[0].to_html(pieces=pieces))
-    if format == "latex":
-        documents = [e.to_latex(pieces=pieces, document=len(found) == 1) for e in found]
-        return "\n".join(documents)
-    if layers:
-        return "\n\n".join(e.to_text(pieces=pieces, layers=True) for e in found)
-    return "\n\n".join(explanation_text(e, pieces=pieces, top=top) for e in found)
+    if format == "html" and len(rows) > 1:
+        return report_html(rows)
+
+    def shown(row: Explanation | BadRow) -> str:
+        if isinstance(row, BadRow):
+            line = visible(str(row))
+            return "% " + " ".join(line.split()) if format == "latex" else line
+        if format == "html":
+            return page(f"{row.target} · {row.method}", row.to_html(pieces=pieces))
+        if format == "latex":
+            return row.to_latex(pieces=pieces, document=len(rows) == 1)
+        return row.to_text(pieces=pieces, layers=True) if layers else explanation_text(row, pieces=pieces, top=top)
+
+    return ("\n" if format == "latex" else "\n\n").join(map(shown, rows))
 
 
 def check_format(format: str, known: Sequence[str]) -> None:
@@ -62,8 +74,8 @@ def put(text: str, output: Path | None) -> None:
         raise WhenceError(f"{str(output)!r} could not be written: {error.strerror}.") from error
 
 
-def draw_one(found: Sequence[Explanation], file: Path, kind: str | None, theme: str, pieces: bool) -> None:
+def draw_one(found: Sequence[Explanation | BadRow], file: Path, kind: str | None, theme: str, pieces: bool) -> None:
     """The figure of one explanation."""
-    if len(found) != 1:
+    if len(found) != 1 or isinstance(found[0], BadRow):
         raise InputError(f"--figure draws one explanation and {len(found)} were made; give one text and one method.")
     write(found[0].figure(kind, theme=theme, pieces=pieces), file)

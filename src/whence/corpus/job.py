@@ -37,6 +37,7 @@ class Job:
     scores: str = "float32"
     threads: int | None = None
     identity: Mapping[str, Any] = field(default_factory=dict)  # what a worker's model must be (`identity_of`)
+    strict: bool = False  # the first row in error ends the run
 
     @property
     def shards(self) -> int:

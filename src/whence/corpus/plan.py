@@ -13,7 +13,7 @@ from whence.corpus.identity import as_setting, heads_of, masks_of, with_masks
 from whence.corpus.job import Job
 from whence.corpus.rows import PER_ROW, as_json, item_of, sentence
 from whence.corpus.table import check_kept, kept_types
-from whence.data import Files, Source, guess_inputs
+from whence.data import Files, Source, guess_inputs, typical
 from whence.data.parquet import parquet_file
 from whence.errors import InputError, NotSupported, Truncated, UnknownName
 from whence.explainer import Explainer
@@ -36,7 +36,7 @@ def planned(
     if not job.rows:
         raise InputError("the data hold no rows; give at least one text.")
     head = job.source.read(0, min(job.rows, LOOK))
-    names = next((list(map(str, r)) for r in head if isinstance(r, Mapping)), [])
+    names = list(map(str, typical(head, columns) or ()))
     job = replace(job, roles=roles_of(names, columns), keep=kept_of(job.source, head, names, keep))
     if names and not job.roles and "input_ids" not in names:
         raise InputError(

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from whence.bad_rows import BadRow, stop
 from whence.corpus.job import MAX_PADDING, Job, Profile
 from whence.data import input_of
 from whence.errors import InputError, NotSupported, WhenceError
@@ -75,6 +76,13 @@ def prepare(explainer: Explainer, job: Job, records: Sequence[Any], first: int) 
             row.error = sentence(error)
         rows.append(row)
     return rows
+
+
+def check_strict(job: Job, rows: Sequence[Row]) -> None:
+    """The first row in error ends a strict run."""
+    row = next((row for row in rows if row.error is not None), None) if job.strict else None
+    if row is not None and row.error is not None:
+        raise stop(BadRow(row.number, job.source.place(row.number), row.error, row.text))
 
 
 def item_of(record: Any, job: Job) -> tuple[Any, dict[str, Any]]:

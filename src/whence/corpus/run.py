@@ -8,18 +8,21 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from whence import interrupts
+from whence.bad_rows import NAMED, BadRow, stop
 from whence.cluster import Connection
 from whence.corpus import local, manifest
 from whence.corpus.job import SHARD_ROWS, Finished, Job, Profile, check
 from whence.corpus.on_ray import Crew, Wish
 from whence.corpus.plan import from_anywhere, planned, settings_of
 from whence.corpus.rows import Advance
+from whence.corpus.saved import open_run
 from whence.corpus.worker import Worker
 from whence.data import Files, source_of
 from whence.data.checksums import Damaged
@@ -51,6 +54,7 @@ class Summary:
     made: int = 0  # rows explained now
     seconds: float = 0.0
     profile: Profile = field(default_factory=Profile)
+    bad: tuple[BadRow, ...] = ()  # the first rows in error
 
     def add(self, shard: Finished) -> None:
         self.rows += shard.rows
@@ -92,6 +96,7 @@ def run(
     recipe: str | Path | None = None,
     progress: bool | None = None,
     accept_version: bool = False,
+    strict: bool = False,
     **options: Any,
 ) -> Summary:
     """Explain every row of a corpus and write a Parquet dataset; run again, it does only what is missing.
@@ -110,6 +115,8 @@ def run(
         `whence.cluster.Connection` that has been begun; `workers` actors with `gpus` each, which may be a fraction).
     threads: CPU threads of each worker.
     accept_version: go on with a run that another version of whence began, which is otherwise refused.
+    strict: stop at the first row in error, also of an earlier run; else its error is written in its place, and `Summary.bad` names the
+        first few.
 
     >>> import tempfile, whence.corpus
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -153,6 +160,7 @@ def run(
             scores=scores,
             threads=team,
             identity=identity_of(explainer.model, explainer.tokenizer),
+            strict=strict,
         )
         job = planned(job, explainer, method, columns or {}, keep, seed)
         kind = (
@@ -193,6 +201,12 @@ def cpu_threads(count: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+def rows_in_error(job: Job, summary: Summary) -> tuple[BadRow, ...]:
+    """The first few, by file and line."""
+    errors = open_run(job.directory).errors() if summary.errors else ()
+    return tuple(BadRow(row, job.source.place(row), error) for row, error in islice(errors, NAMED))
+
+
 def complete(
     job: Job, made: Maker, how: Mapping[str, Any], progress: bool | None, refusal: OSError | None = None
 ) -> Summary:
@@ -202,8 +216,12 @@ def complete(
     for state in states:
         if isinstance(state, Finished):
             summary.add(state)
+    if job.strict:
+        for row in rows_in_error(job, summary):
+            raise stop(row)
     missing = [shard for shard, state in enumerate(states) if not isinstance(state, Finished)]
     if not missing:
+        summary.bad = rows_in_error(job, summary)
         return summary
     manifest.check_writable(refusal)
     manifest.join(job.directory)
@@ -218,6 +236,7 @@ def complete(
         for one in shards:
             summary.add(one)
     summary.made, summary.seconds = summary.rows - before, time.perf_counter() - start
+    summary.bad = rows_in_error(job, summary)
     times = {"started": began.isoformat(timespec="seconds"), "seconds": round(summary.seconds, 3)}
     told = {"rows": summary.made, "errors": summary.errors, "versions": versions("ray")}
     manifest.record_run(job.directory, {**times, **how, **told})

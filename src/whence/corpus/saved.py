@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from whence.bad_rows import BadRow
 from whence.corpus.table import SCORES
 from whence.data.runs import manifest_of, reading, shard_files, shard_of, warn_unsealed
 from whence.errors import InputError, UnknownName
@@ -131,15 +132,30 @@ class Explanations(Sequence[Explanation]):
             for line in self._read(shard):
                 yield self._explanation(line)
 
-    def _read(self, shard: int) -> list[dict[str, Any]]:
-        """A shard's lines, those in error left out."""
+    @property
+    def lines(self) -> int:
+        """Explanations, and rows in error."""
+        return len(self) + sum(int(about["errors"]) for about in self._saved.about)
+
+    def in_place(self) -> Iterator[Explanation | BadRow]:
+        """Every row in its order, those in error too."""
+        for shard in range(len(self._saved.files)):
+            for line in self._read(shard, errors=True):
+                if line["error"] is None:
+                    yield self._explanation(line)
+                else:
+                    place = f"{self._saved.directory.name}, row {line['row']}"
+                    yield BadRow(line["row"], place, line["error"], line["text"])
+
+    def _read(self, shard: int, errors: bool = False) -> list[dict[str, Any]]:
+        """A shard's lines, with or without those in error."""
         file = self._saved.files[shard]
-        unwanted = {"row", "error", *self._saved.manifest["settings"]["keep"], SCORES}
+        unwanted = {"error", *self._saved.manifest["settings"]["keep"], SCORES}
         with self._saved.reading(file):
             names = [n for n in pq.read_schema(file).names if n not in unwanted]
             # the dots of Parquet's own column names: a method's name may hold hyphens, never dots
             table = pq.ParquetFile(file).read([*names, "error", f"{SCORES}.{self.method}"])
-            lines: list[dict[str, Any]] = table.filter(pc.is_null(table["error"])).to_pylist()
+            lines: list[dict[str, Any]] = (table if errors else table.filter(pc.is_null(table["error"]))).to_pylist()
             return lines
 
     def _explanation(self, line: dict[str, Any]) -> Explanation:

@@ -15,7 +15,7 @@ import torch
 
 from whence.corpus.identity import differing
 from whence.corpus.job import Finished, Job, Profile
-from whence.corpus.rows import Advance, Row, compute, prepare
+from whence.corpus.rows import Advance, Row, check_strict, compute, prepare
 from whence.corpus.table import finish
 from whence.errors import ModelError
 from whence.explainer import Explainer
@@ -96,6 +96,7 @@ class Worker:
             records = self.job.source.read(start, stop)
         with timed(profile, "tokenise"):
             rows = prepare(self.explainer, self.job, records, start)
+            check_strict(self.job, rows)
         return shard, rows, profile
 
     def _compute(self, prepared: tuple[int, list[Row], Profile], advance: Advance) -> tuple[int, list[Row], Profile]:
@@ -111,6 +112,7 @@ class Worker:
 
     def _write(self, computed: tuple[int, list[Row], Profile]) -> Finished:
         shard, rows, profile = computed
+        check_strict(self.job, rows)
         with timed(profile, "write"):
             finished, content = finish(self.job, shard, rows, profile)
             write_whole(self.job.file(shard), content)

@@ -1,9 +1,9 @@
 """Data as people have them: files, globs, directories, saved runs, `datasets`, lists; read in order, or any stretch of rows."""
 
 import whence.backends  # noqa: F401  (first: it imports torch at rest)
-from whence.data.columns import guess, guess_inputs, input_of
-from whence.data.files import SUFFIXES, Files, expand, stream
-from whence.data.runs import is_run, run_records
+from whence.data.columns import guess, guess_inputs, input_of, typical
+from whence.data.files import SUFFIXES, Files, expand, placed, stream
+from whence.data.runs import is_run, run_records, run_rows
 from whence.data.sources import Records, Source, from_hub, readable, rows_of_table, source_of
 
 __all__ = [
@@ -17,9 +17,12 @@ __all__ = [
     "guess_inputs",
     "input_of",
     "is_run",
+    "placed",
     "readable",
     "rows_of_table",
     "run_records",
+    "run_rows",
     "source_of",
     "stream",
+    "typical",
 ]

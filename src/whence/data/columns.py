@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from whence.errors import InputError
@@ -50,6 +50,22 @@ def guess_inputs(names: Sequence[str]) -> dict[str, str]:
         return {"text": pair[0], "pair": pair[1]}
     text = next((c for c in TEXT if c in names), None)
     return {} if text is None else {"text": text}
+
+
+def typical(records: Iterable[Any], columns: Mapping[str, str]) -> Mapping[str, Any] | None:
+    """The record whose columns are taken for those of all: the first that has what is named and something that a model reads, else
+    the first that has columns at all.
+
+    >>> typical([{"oops": 1}, {"text": "good"}], {})
+    {'text': 'good'}
+    """
+    tables = [record for record in records if isinstance(record, Mapping)]
+    return next((record for record in tables if is_typical(record, columns)), tables[0] if tables else None)
+
+
+def is_typical(record: Mapping[str, Any], columns: Mapping[str, str]) -> bool:
+    readable = columns or "input_ids" in record or guess_inputs(list(map(str, record)))
+    return bool(readable) and set(columns.values()) <= set(record)
 
 
 def input_of(record: Mapping[str, Any], roles: Mapping[str, str]) -> Any:

@@ -78,13 +78,36 @@ def is_output(file: Path, root: Path) -> bool:
 
 def stream(files: Iterable[Path]) -> Iterator[Any]:
     """Every record of every file, lazily; a record that cannot be read raises."""
+    for _, record in placed(list(files)):
+        if isinstance(record, InputError):
+            raise record
+        yield record
+
+
+def placed(files: Sequence[Path]) -> Iterator[tuple[str, Any]]:
+    """Every record of every file, lazily, each with its file and line; an InputError stands in the place of one that cannot be
+    read."""
     for path in files:
         check_if_shard(path, MANIFEST)
-        rows = ParquetRows(path).rows(0) if is_parquet(path) else text_records(path)
-        for record in rows:
-            if isinstance(record, InputError):
-                raise record
-            yield record
+        name = name_among(path, files)
+        if is_parquet(path):
+            yield from ((place(name, None, i), record) for i, record in enumerate(ParquetRows(path).rows(0)))
+        else:
+            yield from ((place(name, line, 0), record) for line, record in text_rows(path))
+
+
+def name_among(path: Path, files: Iterable[Path]) -> str:
+    """A file's name; its path where several files have that name."""
+    return path.name if sum(other.name == path.name for other in files) == 1 else str(path)
+
+
+def place(name: str, line: int | None, number: int) -> str:
+    """Where a record stands: Parquet has no lines.
+
+    >>> place("a.csv", 17, 15), place("a.parquet", None, 15)
+    ('a.csv:17', 'a.parquet, record 16')
+    """
+    return f"{name}, record {number + 1}" if line is None else f"{name}:{line}"
 
 
 def is_parquet(path: Path) -> bool:
@@ -309,6 +332,17 @@ class Files:
             mark = start // STEP
             rows = islice(text_records(part.path, part.marks[mark], mark * STEP), start - mark * STEP, None)
         return list(islice(rows, count))
+
+    def place(self, row: int) -> str:
+        """The file and line of a row."""
+        number = bisect_right(self._starts, row) - 1
+        part, record = self.parts[number], row - self._starts[number]
+        name = name_among(part.path, (p.path for p in self.parts))
+        if is_parquet(part.path):
+            return place(name, None, record)
+        mark = record // STEP
+        rows = islice(text_rows(part.path, part.marks[mark], mark * STEP), record - mark * STEP, None)
+        return place(name, next(rows)[0], record)
 
     def identity(self) -> str:
         """A hash that knows the same data again: names, rows, and every byte of the files."""

@@ -160,6 +160,11 @@ def shard_files(directory: str | Path) -> list[Path]:
 
 def run_records(directory: Path) -> Iterator[dict[str, Any]]:
     """Text (and pair) of every row that was explained, with the kept columns; each row once, whatever was explained of it."""
+    return (record for _, record in run_rows(directory) if not isinstance(record, InputError))
+
+
+def run_rows(directory: Path) -> Iterator[tuple[int, Any]]:
+    """The same, each with the row's number; an InputError stands in the place of a row that was not explained."""
     warn_unfinished(directory)
     warn_unsealed(directory)
     manifest = manifest_of(directory)
@@ -173,6 +178,8 @@ def run_records(directory: Path) -> Iterator[dict[str, Any]]:
         for record in ParquetRows(file, [*names, *settings["keep"], "row", "error"]).rows(0):
             if isinstance(record, InputError):
                 raise record
-            if record["error"] is None and record["row"] != last:
-                last = record["row"]
-                yield {name: record[name] for name in (*names, *settings["keep"])}
+            if record["row"] == last:
+                continue
+            last = record["row"]
+            values = {name: record[name] for name in (*names, *settings["keep"])}
+            yield last, values if record["error"] is None else InputError(record["error"])

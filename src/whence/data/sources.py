@@ -26,6 +26,9 @@ class Source(Protocol):
     def read(self, start: int, stop: int) -> list[Any]:
         """Records [start, stop): dicts, texts or pairs; an InputError stands where one cannot be read."""
 
+    def place(self, row: int) -> str:
+        """How a row is named: by file and line where it has one."""
+
     def identity(self) -> str:
         """A hash that tells these data from others."""
 
@@ -46,6 +49,9 @@ class Records:
             names = [name for name in found if self.columns is None or name in self.columns]
             return [dict(zip(names, values, strict=True)) for values in zip(*(found[n] for n in names), strict=True)]
         return list(found)
+
+    def place(self, row: int) -> str:
+        return f"row {row}"
 
     def identity(self) -> str:
         """By the fingerprint of a `Dataset`; of anything else by every record."""

@@ -11,8 +11,7 @@ from typing import NamedTuple
 QUOTED = re.compile(r'"((?:[^"]|"")*)"')  # a value of a .tsv in quotes, with those inside it doubled
 MOST = 1 << 23  # bytes of a record that takes several lines, and so how far is looked for the quote that closes a value
 UNCLOSED = (
-    "a quote opens a value and none closes it before a comma or the end of a line; put the whole value into quotes and "
-    "double those inside it (a value of several lines may have 8 MiB)"
+    "a quote opens a value and none closes it before a comma or the end of a line; double the quotes inside a value"
 )
 MISPLACED = "a quote that closes a value is followed by neither a comma nor the end of the line; double the quotes inside a value"
 TORN = "put a text that holds a carriage return into quotes"

@@ -18,10 +18,11 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from whence import zoo
+from whence.bad_rows import BadRow
 from whence.engine import Engine
 from whence.errors import InputError, NotSupported
 from whence.evaluate.candidates import Candidate
-from whence.evaluate.data import read
+from whence.evaluate.data import sample_of
 from whence.evaluate.games import (
     BETTER,
     GAMES,
@@ -70,6 +71,7 @@ class Verdict:
     method: str
     texts: int
     findings: tuple[Finding, ...]
+    errors: tuple[BadRow, ...] = ()  # rows of the data that could not be read
 
     @property
     def passes(self) -> bool:
@@ -96,15 +98,20 @@ def check(
     limit: int = 16,
     seed: int = 0,
     columns: Mapping[str, str] | None = None,
+    strict: bool = False,
     **options: Any,
 ) -> Verdict:
-    """A verdict on `method` (with `options`) for this model, on a few texts; by default an embedded model's own samples."""
+    """A verdict on `method` (with `options`) for this model, on a few texts; by default an embedded model's own samples.
+
+    strict: stop at the first row that cannot be read; else such rows are left out, counted and named.
+    """
     seed_of(seed)
     if data is None:
         if explainer.name not in zoo.names():
             raise InputError("give data= a few texts to check on: only embedded models come with samples.")
         data = zoo.samples(explainer.name)
-    inputs = [e.input for e in read(data, columns=columns, limit=limit)]
+    sample = sample_of(explainer, data, columns=columns, limit=limit, strict=strict)
+    inputs = [e.input for e in sample.examples]
     get_method(method).check(options)
     own = Candidate(method, options)
     found = explain(explainer, own, inputs)
@@ -116,7 +123,7 @@ def check(
     ]
     if explainer.task == "sequence-classification" and len(explainer.labels) > 1:
         findings.append(faithfulness(explainer, inputs, found, seed))
-    return Verdict(explainer.name, own.title, len(inputs), tuple(findings))
+    return Verdict(explainer.name, own.title, len(inputs), tuple(findings), sample.bad)
 
 
 def explain(explainer: Explainer, one: Candidate, inputs: list[Any], target: Any = None) -> list[Explanation]:

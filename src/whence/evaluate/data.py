@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whence.data import expand, from_hub, guess, input_of, is_run, readable, rows_of_table, run_records, stream
-from whence.errors import InputError, UnknownName
+from whence.bad_rows import BadRow, nothing_left, sentence, stop
+from whence.data import expand, from_hub, guess, input_of, is_run, placed, readable, rows_of_table, run_rows, typical
+from whence.errors import BadRows, InputError, Truncated, UnknownName
+from whence.explainer import Explainer
 from whence.numbers import short
+from whence.tasks import Ask
 
 ROLES = ("text", "pair", "question", "context", "label", "rationales", "answer", "start")
 
@@ -28,6 +32,69 @@ class Example:
     label: Any = None  # a class's name or number
     rationales: Any = None  # [[first word, last word + 1], …], or one mark per word
     answer: tuple[int, int] | None = None  # characters [start, end) of the context
+    place: str = ""  # file and line
+    error: str | None = None  # why this row cannot be read; then nothing else is said of it
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Rows of data: those that a model can read, and the others in their places."""
+
+    examples: list[Example]
+    rows: list[int]  # their numbers among all rows
+    bad: tuple[BadRow, ...] = ()
+
+    @property
+    def total(self) -> int:
+        return len(self.examples) + len(self.bad)
+
+
+def sample_of(explainer: Explainer, data: Any, *, strict: bool = False, **how: Any) -> Sample:
+    """The rows of data as `read` reads them, and as a model does. A row that cannot be read (blank, broken, too long) keeps its
+    place with its error, and a warning counts and names them; strict: the first such row is an error."""
+    return checked(explainer, read(data, strict=False, **how), strict)
+
+
+def checked(explainer: Explainer, examples: Sequence[Example], strict: bool = False) -> Sample:
+    """Which of these rows the model can read."""
+    broken = {i: e.error for i, e in enumerate(examples) if e.error is not None}
+    whole = [i for i in range(len(examples)) if i not in broken]
+    reasons = unreadable(explainer, [examples[i].input for i in whole])
+    broken |= {whole[k]: reason for k, reason in reasons.items()}
+    bad = tuple(bad_row(i, examples[i], broken[i]) for i in sorted(broken))
+    if strict and bad:
+        raise stop(bad[0])
+    if len(bad) == len(examples):
+        raise nothing_left(bad, len(examples))
+    if bad:
+        warnings.warn(sentence(bad, len(examples)), BadRows, stacklevel=4)
+    rows = [i for i in range(len(examples)) if i not in broken]
+    return Sample([examples[i] for i in rows], rows, bad)
+
+
+def bad_row(row: int, example: Example, error: str) -> BadRow:
+    return BadRow(row, example.place or f"row {row}", error, example.input if isinstance(example.input, str) else None)
+
+
+def unreadable(
+    explainer: Explainer, inputs: Sequence[Any], ask: Ask | None = None, on_long: str = "truncate"
+) -> dict[int, str]:
+    """Which inputs the model cannot read, and why."""
+    question = ask or explainer.ask()
+    reasons: dict[int, str] = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Truncated)
+        try:
+            explainer.engine.task.encode(inputs, [question] * len(inputs), on_long)
+            return reasons
+        except InputError:
+            pass
+        for i, item in enumerate(inputs):
+            try:
+                explainer.encode(item, question, on_long)
+            except InputError as error:
+                reasons[i] = str(error)
+    return reasons
 
 
 def read(
@@ -38,47 +105,91 @@ def read(
     split: str | None = None,
     seed: int = 0,
     shuffle: bool = False,
+    strict: bool = True,
 ) -> list[Example]:
     """Examples from Parquet, CSV, TSV or JSONL files (a path, a pattern, a directory), what `whence corpus` wrote, a `datasets`
     name or object, a table of pandas, polars or Arrow, or a list of texts, pairs or dicts.
 
     columns: role → column, where a column goes by a name that is not known: {"text": "body", "label": "stars"}.
     limit: the first so many, or so many drawn at random (by `seed`) if `shuffle`.
+    strict: the first row that cannot be read is an error; else an Example with that error stands in its place.
     """
     for role in columns or {}:
         if role not in ROLES:
             raise UnknownName("role of a column", role, ROLES)
     if limit is not None and limit < 1:
         raise InputError(f"limit={limit}: give 1 or more, or None for all.")
-    records = list(readable(records_of(data, split, None if shuffle else limit)))
+    records = []
+    for place, record in readable(placed_of(data, split, None if shuffle else limit)):
+        if strict and isinstance(record, InputError):
+            raise record
+        records.append((place, record))
     if not records:
         raise InputError("the data hold no rows; give at least one text.")
     if shuffle:
         chosen = np.random.default_rng(seed).permutation(len(records))[:limit]
         records = [records[i] for i in sorted(chosen.tolist())]
-    if not isinstance(records[0], Mapping):
-        return [Example(item) for item in records]
-    roles = {**guess(list(records[0])), **(columns or {})}
-    missing = sorted(set(roles.values()) - set(records[0]))
+    return examples_of(records, columns or {}, strict)
+
+
+def examples_of(records: Sequence[tuple[str, Any]], columns: Mapping[str, str], strict: bool = False) -> list[Example]:
+    """Records, each with its place, as examples; where one cannot be read, an Example with the error stands in its place."""
+    whole = [record for _, record in records if not isinstance(record, InputError)]
+    tables = sum(isinstance(record, Mapping) for record in whole)
+    if 2 * tables < len(whole) or not tables:
+        return [as_example(place, record, item_example) for place, record in records]
+    head = typical(whole, columns)
+    assert head is not None
+    roles = {**guess(list(head)), **columns}
+    missing = sorted(set(roles.values()) - set(head))
     if missing:
-        raise InputError(f"there is no column {missing[0]!r}; the data have: {', '.join(map(str, records[0]))}.")
-    return [example(filled(record, number, roles), roles) for number, record in enumerate(records)]
+        raise InputError(f"there is no column {missing[0]!r}; the data have: {', '.join(map(str, head))}.")
+    if not {"text", "question"} & set(roles) and "input_ids" not in head:
+        input_of(head, roles)  # says that there is none with a text
+    return [
+        as_example(place, record, lambda one: example(filled(one, roles), roles), strict) for place, record in records
+    ]
 
 
-def filled(record: Any, number: int, roles: Mapping[str, str]) -> dict[str, Any]:
-    """A record with None where it lacks a column that the first one has."""
+def as_example(place: str, record: Any, make: Callable[[Any], Example], strict: bool = False) -> Example:
+    try:
+        if isinstance(record, InputError):
+            raise record
+        return replace(make(record), place=place)
+    except InputError as error:
+        if strict:
+            raise
+        return Example(None, place=place, error=str(error))
+
+
+def item_example(record: Any) -> Example:
+    """A text or a pair, which JSON writes as a list."""
+    return Example(tuple(record) if isinstance(record, list) else record)
+
+
+def filled(record: Any, roles: Mapping[str, str]) -> dict[str, Any]:
+    """A record with None where it lacks a column that the others have."""
     if not isinstance(record, Mapping):
-        raise InputError(f"row {number} of the data is no record with columns, as the first is: got {short(record)}.")
+        raise InputError(f"it is no record with columns, as the other rows are: got {short(record)}.")
     return {**dict.fromkeys(roles.values()), **record}
 
 
-def records_of(data: Any, split: str | None, limit: int | None) -> Iterator[Any]:
-    """Raw records of whatever was given, lazily where that is possible."""
+def placed_of(data: Any, split: str | None, limit: int | None) -> Iterator[tuple[str, Any]]:
+    """Raw records, each with its place; an InputError stands where one cannot be read."""
     if isinstance(data, (str, Path)):
         if is_run(data):
-            return islice(run_records(Path(data)), limit)
+            path = Path(data)
+            return islice(((f"{path.name}, row {row}", record) for row, record in run_rows(path)), limit)
         files = expand(data)
-        return islice(iter(from_hub(str(data), split)) if files is None else stream(files), limit)
+        if files is not None:
+            return islice(placed(files), limit)
+    return ((f"row {row}", record) for row, record in enumerate(records_of(data, split, limit)))
+
+
+def records_of(data: Any, split: str | None, limit: int | None) -> Iterator[Any]:
+    """Raw records of what is no file, lazily where that is possible."""
+    if isinstance(data, (str, Path)):
+        return islice(iter(from_hub(str(data), split)), limit)
     if isinstance(data, Mapping) and not isinstance(data, Sequence):
         raise InputError("the data have several splits: give one of them, e.g. data['test'].")
     rows = rows_of_table(data)
@@ -198,7 +309,8 @@ def answer_tokens(
     return found or None
 
 
-def digest(examples: Sequence[Example]) -> str:
+def digest(examples: Sequence[Example], bad: Sequence[BadRow] = ()) -> str:
     """Enough of a hash to know the same data again."""
-    text = json.dumps([[e.input, e.label, e.rationales, e.answer] for e in examples], ensure_ascii=False, default=str)
+    rows: list[Any] = [[e.input, e.label, e.rationales, e.answer] for e in examples]
+    text = json.dumps([*rows, *([row.row, row.error] for row in bad)], ensure_ascii=False, default=str)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]

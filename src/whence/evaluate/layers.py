@@ -9,7 +9,7 @@ import numpy as np
 
 from whence.errors import NotSupported
 from whence.evaluate.candidates import Candidate
-from whence.evaluate.data import read
+from whence.evaluate.data import sample_of
 from whence.evaluate.engine import Bench, Plan
 from whence.explainer import Explainer
 from whence.limits import BATCH_TOKENS
@@ -58,7 +58,7 @@ def layer_scores(
     candidates = tuple(Candidate(name, {"layer": layer}) for name in methods for layer in depth)
     metrics = (get_metric(REVEALING), get_metric(HIDING))
     bench = Bench(explainer, Plan(candidates, metrics, draws=0, batch_tokens=batch_tokens))
-    examples = read(sample, limit=limit, shuffle=True)
+    examples = sample_of(explainer, sample, limit=limit, shuffle=True).examples
     found = []
     with counting("choosing a layer", bench.expected(examples), progress) as counter:
         for start in range(0, len(examples), bench.chunk):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from whence.bad_rows import BadRow
 from whence.errors import UnknownName, WhenceError
 from whence.evaluate import statistics
+from whence.evaluate.data import Sample
 from whence.evaluate.engine import BASELINE, Plan, Results
 from whence.evaluate.statistics import Figure
 from whence.evaluate.tables import ARROWS, as_csv, as_latex, as_markdown, cell, csv_text
@@ -63,10 +65,24 @@ class Report:
     """Figures of every method by every metric."""
 
     figures: dict[str, dict[str, Figure]]  # metric → method
-    values: dict[str, dict[str, Floats]]  # metric → method → (texts,), NaN where a text was not measured
+    values: dict[str, dict[str, Floats]]  # metric → method → (rows,), NaN where a row was not measured
     curves: dict[str, Curves]  # metric → its mean curves
     better: dict[str, str]  # metric → "higher" or "lower"
     settings: dict[str, Any]
+    errors: tuple[BadRow, ...] = ()  # rows of the data that could not be read; their values are NaN
+
+    def in_place(self, sample: Sample) -> Report:
+        """With a value for every row of the data: NaN where one could not be read."""
+        if not sample.bad:
+            return self
+
+        def spread(values: Floats) -> Floats:
+            every = np.full(sample.total, np.nan)
+            every[sample.rows] = values
+            return every
+
+        values = {m: {name: spread(v) for name, v in own.items()} for m, own in self.values.items()}
+        return replace(self, values=values, errors=sample.bad)
 
     @property
     def methods(self) -> list[str]:
@@ -135,6 +151,7 @@ class Report:
         """Plain numbers and strings, ready for JSON; NaN is null."""
         return {
             "settings": self.settings,
+            "errors": [row.to_dict() for row in self.errors],
             "better": self.better,
             "figures": {m: {name: plain(asdict(f)) for name, f in own.items()} for m, own in self.figures.items()},
             "curves": {m: plain(asdict(c)) for m, c in self.curves.items()},
@@ -150,6 +167,7 @@ class Report:
             {m: Curves(**nan(c)) for m, c in data["curves"].items()},
             dict(data["better"]),
             dict(data["settings"]),
+            tuple(BadRow(**row) for row in data.get("errors", ())),
         )
 
     def save(self, folder: str | Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from whence.errors import InputError, NotSupported
 from whence.evaluate.candidates import Candidate, parse
-from whence.evaluate.data import Example, class_of, digest, read
+from whence.evaluate.data import Example, class_of, digest, sample_of
 from whence.evaluate.engine import BASELINE, DRAWS, Bench, Plan, join
 from whence.evaluate.report import Report, report_of
 from whence.evaluate.store import Store
@@ -43,6 +43,7 @@ def evaluate(
     output: str | Path | None = None,
     batch_tokens: int = BATCH_TOKENS,
     progress: bool | None = None,
+    strict: bool = False,
 ) -> Report:
     """Measure how far explanations of a model can be trusted: every method by every metric, on your data.
 
@@ -55,6 +56,8 @@ def evaluate(
     target: explain the "predicted" class, or the "label" that the data give.
     models: other models that differ by seed only, for the metrics `jaccard` and `spearman`.
     output: a folder for results. An interrupted evaluation goes on where it stopped; other settings are refused.
+    strict: stop at the first row that cannot be read (blank, broken, too long). Else such a row keeps its place: its values are NaN,
+        `Report.errors` has its error, and a warning counts and names them.
 
     >>> import whence
     >>> ex = whence.load("sentiment")
@@ -70,7 +73,10 @@ def evaluate(
     if not isinstance(explainer, Explainer):
         raise InputError(f"evaluate() takes what whence.load() gives, then the data; got {type(explainer).__name__}.")
     seed_of(seed)
-    examples = read(data, columns=columns, limit=limit, split=split, seed=seed, shuffle=shuffle)
+    sample = sample_of(
+        explainer, data, columns=columns, limit=limit, split=split, seed=seed, shuffle=shuffle, strict=strict
+    )
+    examples = sample.examples
     if target == "label":
         check_labelled(explainer, examples)
     for other in models:
@@ -93,7 +99,7 @@ def evaluate(
         "identities": [short_digest(json.dumps(one, sort_keys=True)) for one in identities] if identities else None,
         "dtype": str(explainer.model.dtype).removeprefix("torch."),
         "device": explainer.device.type,
-        "data": digest(examples),
+        "data": digest(examples, sample.bad),
         "texts": len(examples),
         "methods": [c.title for c in plan.candidates],
         "metrics": [m.title for m in plan.metrics],
@@ -102,7 +108,7 @@ def evaluate(
         "batch_tokens": batch_tokens,
     }
     store = None if output is None else Store(output, settings)
-    report = run(Bench(explainer, plan, tuple(models)), examples, settings, store, progress)
+    report = run(Bench(explainer, plan, tuple(models)), examples, settings, store, progress).in_place(sample)
     if output is not None:
         report.save(output)
     return report

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from whence.bad_rows import BadRow
 from whence.errors import InputError
 from whence.evaluate import statistics
 from whence.evaluate.candidates import Candidate, parse
-from whence.evaluate.data import Example, read
+from whence.evaluate.data import Example, sample_of
 from whence.evaluate.engine import Bench, Plan
 from whence.evaluate.recipe import Recipe
 from whence.evaluate.run import choose_metrics, usable
@@ -54,6 +55,7 @@ class Tuned:
     objective: tuple[str, ...]
     rows: list[dict[str, Any]]  # every candidate: texts it was measured on, mean rank, and its figures
     seconds: float
+    errors: tuple[BadRow, ...] = ()  # rows of the data that could not be read
 
     def table(self) -> Table:
         """Every candidate, the best first; those that stopped early were measured on fewer texts."""
@@ -69,7 +71,8 @@ class Tuned:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        return {"recipe": asdict(self.recipe), "candidates": self.rows, "seconds": self.seconds}
+        errors = [row.to_dict() for row in self.errors]
+        return {"recipe": asdict(self.recipe), "candidates": self.rows, "seconds": self.seconds, "errors": errors}
 
 
 def tune(
@@ -85,17 +88,21 @@ def tune(
     split: str | None = None,
     batch_tokens: int = BATCH_TOKENS,
     progress: bool | None = None,
+    strict: bool = False,
 ) -> Tuned:
     """Find the candidate with the best mean rank over the objective's metrics.
 
     methods: candidates as names or "name(option=value)"; None tries every single-pass and path method, at every layer where
         a method has layers.
+    strict: stop at the first row that cannot be read; else such rows are left out, counted and named, and `Tuned.errors` has them.
     """
     started = time.monotonic()
     seed_of(seed)
-    examples = read(data, columns=columns, limit=limit, split=split, seed=seed, shuffle=shuffle)
-    order = np.random.default_rng(seed).permutation(len(examples))
-    examples = [examples[i] for i in order]
+    sample = sample_of(
+        explainer, data, columns=columns, limit=limit, split=split, seed=seed, shuffle=shuffle, strict=strict
+    )
+    order = np.random.default_rng(seed).permutation(len(sample.examples))
+    examples = [sample.examples[i] for i in order]
     candidates = default_candidates(explainer, examples) if methods is None else [parse(m) for m in methods]
     if not candidates:
         raise InputError("no candidate to tune: give at least one method.")
@@ -131,7 +138,7 @@ def tune(
         whence=__version__,
     )
     rows = describe(candidates, alive, values, better, [m.title for m in metrics])
-    return Tuned(recipe, recipe.objective, rows, time.monotonic() - started)
+    return Tuned(recipe, recipe.objective, rows, time.monotonic() - started, sample.bad)
 
 
 def default_candidates(explainer: Explainer, examples: Sequence[Example]) -> list[Candidate]:

@@ -47,7 +47,7 @@ def plural(texts: int) -> str:
 
 def classes_text(
     found: ClassWords,
-    explanations: Sequence[Explanation],
+    explanations: Sequence[Explanation | None],
     *,
     k: int = 10,
     examples: int = 1,
@@ -68,7 +68,7 @@ def classes_text(
             line = Text(f"  {padded(text, longest)}  {w.score:<9.4g} {plural(w.texts):>9}  ")
             things.append(line.append("█" * max(1, round(20 * w.score / words[0].score)), Style(color=bar)))
             for i in w.examples[:examples]:
-                things.append(Padding(highlighted(explanations[i]), (0, 0, 0, 6)))
+                things.append(Padding(highlighted(example(explanations, i)), (0, 0, 0, 6)))
     k = min(k, found.shortest())
     if len(found.classes) > 1 and k:
         things.append(
@@ -79,15 +79,22 @@ def classes_text(
     return printed(things, colored, width)
 
 
+def example(explanations: Sequence[Explanation | None], number: int) -> Explanation:
+    """An explanation that a word points to; None stands for rows that have no words."""
+    explanation = explanations[number]
+    assert explanation is not None
+    return explanation
+
+
 def classes_html(
-    found: ClassWords, explanations: Sequence[Explanation], *, k: int = 25, title: str = "Words per class"
+    found: ClassWords, explanations: Sequence[Explanation | None], *, k: int = 25, title: str = "Words per class"
 ) -> str:
     """A page: a column per class; a word opens to the texts in which it weighs most. No script."""
     columns = []
     for name, words in found.top(k).items():
         rows = []
         for w in words:
-            texts = "".join(f'<div class="example">{body_html(explanations[i])}</div>' for i in w.examples)
+            texts = "".join(f'<div class="example">{body_html(example(explanations, i))}</div>' for i in w.examples)
             facts = f"sum {w.total:.4g} × rarity {w.idf:.2f} = {w.score:.4g}"
             rows.append(
                 f'<details><summary title="{escaped(facts)}"><bdi>{escaped(w.word)}</bdi>'
@@ -103,7 +110,7 @@ def classes_html(
         if len(found.classes) > 1 and k
         else ""
     )
-    keys = " ".join(legend(signed) for signed in sorted({is_signed(e) for e in explanations}))
+    keys = " ".join(legend(signed) for signed in sorted({is_signed(e) for e in explanations if e is not None}))
     inner = (
         f'{style_sheet()}<style>{CLASS_STYLE}</style><h1>{escaped(title)}</h1><div class="head">{escaped(about(found))}. {shared} '
         f'Open a word to see the texts it comes from, marked as in all pictures: {keys}</div><div class="columns">{"".join(columns)}</div>'

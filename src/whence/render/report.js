@@ -43,7 +43,13 @@
   const draw = row => {
     const item = make("article", "row");
     const head = make("div", "head");
-    head.append(make("span", "number", "#" + (row.number + 1)), " ", make("b", "", row.target));
+    head.append(make("span", "number", "#" + (row.number + 1)), " ");
+    if (row.error !== undefined) {
+      head.append(make("b", "wrong", "could not be read"), " " + row.error);
+      item.append(head, drawText(row, row.parts[0], []));
+      return item;
+    }
+    head.append(make("b", "", row.target));
     if (row.about) head.append(row.about);
     if (row.label !== undefined) head.append(make("span", row.wrong ? "wrong" : "right", row.wrong ? " ✗ labelled " + row.label : " ✓ as labelled"));
     head.append(" · " + row.method + (row.cut ? " · text cut to what the model reads" : ""));
@@ -86,7 +92,7 @@
     const target = field("target").value, method = field("method").value, only = field("only").value;
     const fits = row =>
       (!target || row.target === target) && (!method || row.method === method) &&
-      (!only || (only === "wrong" ? row.wrong : row.differs)) &&
+      (!only || (only === "wrong" ? row.wrong : only === "unread" ? row.error !== undefined : row.differs)) &&
       words.every(w => inStrong ? row.strong.some(s => s.includes(w)) : row.text.includes(w));
     const found = rows.filter(fits).sort(orders[field("sort").value]);
     watch.disconnect();
@@ -124,7 +130,7 @@
 
   const options = (name, key) => {
     const counts = new Map();
-    for (const row of rows) counts.set(row[key], (counts.get(row[key]) ?? 0) + 1);
+    for (const row of rows) if (row.error === undefined) counts.set(row[key], (counts.get(row[key]) ?? 0) + 1);
     for (const [value, count] of [...counts].sort((a, b) => b[1] - a[1])) {
       const option = make("option", "", value + " (" + count.toLocaleString("en") + ")");
       option.value = value;
@@ -135,6 +141,7 @@
   options("target", "target");
   options("method", "method");
   const differing = rows.filter(row => row.differs).length, wrong = rows.filter(row => row.wrong).length;
+  const unread = rows.filter(row => row.error !== undefined).length;
   const choice = (value, text, count) => {
     if (!count) return;
     const option = make("option", "", text + " (" + count.toLocaleString("en") + ")");
@@ -143,7 +150,8 @@
   };
   choice("differs", "another label was predicted", differing);
   choice("wrong", "the model is wrong", wrong);
-  field("only").closest("label").hidden = !differing && !wrong;
+  choice("unread", "could not be read", unread);
+  field("only").closest("label").hidden = !differing && !wrong && !unread;
 
   let waiting = 0;
   field("search").addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(() => { show(); remember(); }, 60); });

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from whence.bad_rows import BadRow
 from whence.errors import InputError
 from whence.render.characters import visible
 from whence.render.html import STEPS, escaped, legend, page, paint, style_sheet
@@ -51,26 +52,42 @@ CONTROLS = """<div class="bar" role="search">
 
 
 def report_html(
-    explanations: Iterable[Explanation], *, title: str = "Explanations", labels: Sequence[str] | None = None
+    explanations: Iterable[Explanation | BadRow],
+    *,
+    title: str = "Explanations",
+    labels: Sequence[str | None] | None = None,
 ) -> str:
-    """The whole page. labels: the right answers, one per explanation, if known; rows where the model is wrong are then marked."""
-    found = list(explanations)
+    """The whole page. A row that could not be read stands in its place with its error. labels: the right answers, one per row, if known;
+    rows where the model is wrong are then marked."""
+    rows = list(explanations)
+    found = [row for row in rows if not isinstance(row, BadRow)]
     if not found:
         raise InputError("nothing to report: give at least one explanation.")
-    if labels is not None and len(labels) != len(found):
-        raise InputError(f"{len(labels)} labels for {len(found)} explanations; give one each.")
-    rows = [row_of(e, None if labels is None else labels[i]) for i, e in enumerate(found)]
-    keys = " ".join(legend(signed) for signed in sorted({bool(row["signed"]) for row in rows}))
+    if labels is not None and len(labels) != len(rows):
+        raise InputError(f"{len(labels)} labels for {len(rows)} explanations; give one each.")
+    drawn = [
+        bad_row(row) if isinstance(row, BadRow) else row_of(row, None if labels is None else labels[i])
+        for i, row in enumerate(rows)
+    ]
+    keys = " ".join(legend(bool(signed)) for signed in sorted({row["signed"] for row in drawn if "signed" in row}))
     models = ", ".join(sorted({e.model for e in found if e.model}))
-    about = f"{len(found):,} explanations{f' of {models}' if models else ''}. Hover a token for its score and rank."
+    lost = f", and {len(rows) - len(found):,} rows that could not be read" if len(found) < len(rows) else ""
+    about = (
+        f"{len(found):,} explanations{f' of {models}' if models else ''}{lost}. Hover a token for its score and rank."
+    )
     script = files("whence.render").joinpath("report.js").read_text(encoding="utf-8")
     inner = (
         f'{style_sheet()}<style>{PAGE_STYLE}</style><h1>{escaped(title)}</h1><div class="head">{escaped(about)} {keys}</div>'
         f"{CONTROLS}<noscript><p>This page lists its rows with a script, which is switched off here.</p></noscript>"
         '<p id="none" hidden>No row fits. Clear the search, or choose "all".</p><main id="list"></main>'
-        f'<script type="application/json" id="rows">{as_json(rows)}</script><script>{script}</script>'
+        f'<script type="application/json" id="rows">{as_json(drawn)}</script><script>{script}</script>'
     )
     return page(title, inner).replace("<body>", '<body class="whence">', 1)
+
+
+def bad_row(row: BadRow) -> dict[str, Any]:
+    """A row that could not be read, as report.js reads it."""
+    return {"error": visible(str(row)), "parts": [["", visible(row.text or "")]]}
 
 
 def row_of(e: Explanation, label: str | None) -> dict[str, Any]:
