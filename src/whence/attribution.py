@@ -63,6 +63,20 @@ class Share:
         return None if found != found else found
 
 
+@dataclass(frozen=True)
+class Gap(Share):
+    """What is missing of a difference that scores should add up to: a fact that ends as a share, 0.38 say, whatever its sign."""
+
+    def __add__(self, other: Share) -> Gap:
+        return Gap(self.part + other.part, self.whole + other.whole)
+
+    @property
+    def value(self) -> float:
+        if not self.part:
+            return 0.0
+        return float(abs(self.part / self.whole)) if self.whole else 1.0
+
+
 class Amount(float):
     """A fact that adds up over terms."""
 

@@ -47,9 +47,10 @@ class Maker:
         from whence.corpus.local import as_message
         from whence.corpus.manifest import finished
         from whence.corpus.worker import Worker, load_explainer
-        from whence.errors import Truncated
+        from whence.errors import Incomplete, Truncated
 
         warnings.simplefilter("ignore", Truncated)
+        warnings.simplefilter("ignore", Incomplete)
         try:
             with self.lock:
                 if self.worker is None:

@@ -45,3 +45,7 @@ class BadRows(UserWarning):
 
 class Truncated(UserWarning):
     """A text was longer than the model reads, and was cut."""
+
+
+class Incomplete(UserWarning):
+    """Scores do not add up to the difference that their method promises to explain."""

@@ -129,8 +129,9 @@ def corpus(
     cut = f", {done.truncated:,} texts cut to what the model reads" if done.truncated else ""
     lost = f", {done.unkept:,} kept values of another type left null (column 'facts')" if done.unkept else ""
     wrong = f", {done.errors:,} in error (column 'error')" if done.errors else ""
+    short = f", {done.incomplete:,} with more than 2% unexplained (column 'facts')" if done.incomplete else ""
     new = f"{done.made:,} now in {duration(done.seconds)}" if done.made else "complete: nothing was missing"
-    print(f"{done.rows:,} rows in {done.shards:,} shards in {output} ({new}){cut}{lost}{wrong}")
+    print(f"{done.rows:,} rows in {done.shards:,} shards in {output} ({new}){cut}{short}{lost}{wrong}")
     say(done.bad, done.rows, count=done.errors)
     finish(done.bad)
 

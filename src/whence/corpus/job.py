@@ -87,6 +87,7 @@ class Finished:
     tokens: int
     profile: Profile = field(default_factory=Profile)
     unkept: int = 0  # kept values that do not fit their column
+    incomplete: int = 0  # rows with scores that leave too much unexplained
     version: str = ""  # of whence, which made it
 
 

@@ -17,7 +17,7 @@ import torch
 from whence.corpus.job import Finished, Job
 from whence.corpus.rows import Advance
 from whence.corpus.worker import Worker
-from whence.errors import Truncated, WhenceError
+from whence.errors import Incomplete, Truncated, WhenceError
 
 LIVES = 3  # how many processes a shard may take down before it ends the run
 
@@ -137,6 +137,7 @@ def as_message(error: Exception) -> tuple[str, int | None, str]:
 def work(connection: Connection, job: Job, device: str | None) -> None:
     """A worker process: asks for shards until there are none."""
     warnings.simplefilter("ignore", Truncated)
+    warnings.simplefilter("ignore", Incomplete)
 
     def asked() -> Iterator[int]:
         while True:

@@ -150,7 +150,8 @@ def state_of(job: Job, shard: int) -> Finished | Damaged | None:
             if about["settings"] != job.digest or about["shard"] != shard:
                 raise InputError(f"{str(path)!r} was made with other settings: delete it, and it is made again.")
             counts = (about["rows"], about["errors"], about["truncated"], about["tokens"])
-            return Finished(shard, *counts, unkept=about.get("unkept", 0), version=str(about["whence"]))
+            more = {name: about.get(name, 0) for name in ("unkept", "incomplete")}
+            return Finished(shard, *counts, **more, version=str(about["whence"]))
     except Damaged as error:
         return error
 

@@ -15,7 +15,7 @@ from whence.corpus.rows import PER_ROW, as_json, item_of, sentence
 from whence.corpus.table import check_kept, kept_types
 from whence.data import Files, Source, guess_inputs, typical
 from whence.data.parquet import parquet_file
-from whence.errors import InputError, NotSupported, Truncated, UnknownName
+from whence.errors import Incomplete, InputError, NotSupported, Truncated, UnknownName
 from whence.explainer import Explainer
 from whence.passes import plan_methods
 from whence.registry import get_method
@@ -89,6 +89,7 @@ def tried(
     first = None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Truncated)
+        warnings.simplefilter("ignore", Incomplete)
         for record in head:
             try:
                 if isinstance(record, InputError):

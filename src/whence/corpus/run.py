@@ -26,7 +26,7 @@ from whence.corpus.saved import open_run
 from whence.corpus.worker import Worker
 from whence.data import Files, source_of
 from whence.data.checksums import Damaged
-from whence.errors import InputError, Truncated, UnknownName
+from whence.errors import Incomplete, InputError, Truncated, UnknownName
 from whence.explainer import Explainer
 from whence.limits import BATCH_TOKENS
 from whence.load import load as load_model
@@ -48,6 +48,7 @@ class Summary:
     rows: int = 0
     errors: int = 0
     truncated: int = 0
+    incomplete: int = 0  # rows of which a method's scores leave more than 2% of what they should sum to unexplained
     unkept: int = 0  # values of kept columns that are null, because they are of another type than the column
     tokens: int = 0
     shards: int = 0
@@ -60,6 +61,7 @@ class Summary:
         self.rows += shard.rows
         self.errors += shard.errors
         self.truncated += shard.truncated
+        self.incomplete += shard.incomplete
         self.unkept += shard.unkept
         self.tokens += shard.tokens
         self.shards += 1
@@ -184,6 +186,7 @@ def run(
         how = {"engine": engine, "workers": workers or len(on), "device": kind, "threads": job.threads}
         with warnings.catch_warnings(), manifest.disk_errors(job.directory), cpu_threads(threads if alone else None):
             warnings.simplefilter("ignore", Truncated)  # they are counted, and marked in the output
+            warnings.simplefilter("ignore", Incomplete)  # so are these
             job.directory.mkdir(parents=True, exist_ok=True)
             with manifest.held(job.directory) as refusal:
                 manifest.begin(job, about, refusal, accept_version)

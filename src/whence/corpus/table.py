@@ -15,6 +15,7 @@ from whence.corpus.rows import Row, Scored, as_json
 from whence.data.checksums import BLANK, KEY, seal
 from whence.data.runs import FORMAT
 from whence.errors import InputError, WhenceError
+from whence.limits import UNEXPLAINED
 from whence.numbers import short
 
 try:
@@ -99,6 +100,7 @@ def finish(job: Job, shard: int, rows: Sequence[Row], profile: Profile) -> tuple
         sum(len(row.encoded) for row in rows if row.encoded is not None and row.error is None),
         profile,
         sum(len(row.unkept) for row in rows),
+        sum(map(is_incomplete, rows)),
     )
     short = {
         "rows": finished.rows,
@@ -106,6 +108,7 @@ def finish(job: Job, shard: int, rows: Sequence[Row], profile: Profile) -> tuple
         "truncated": finished.truncated,
         "tokens": finished.tokens,
         **({"unkept": finished.unkept} if finished.unkept else {}),
+        **({"incomplete": finished.incomplete} if finished.incomplete else {}),
     }
     about = {
         "format": FORMAT,
@@ -119,6 +122,12 @@ def finish(job: Job, shard: int, rows: Sequence[Row], profile: Profile) -> tuple
     table = table.replace_schema_metadata({"whence": json.dumps(about)})
     pq.write_table(table, out, compression="zstd", store_schema=True)
     return finished, seal(memoryview(out.getvalue()))
+
+
+def is_incomplete(row: Row) -> bool:
+    """Whether a method's scores leave too much unexplained; its facts say how much."""
+    facts = [facts for scored in row.found if row.error is None for facts in scored.facts.values()]
+    return any((each.get("unexplained") or 0.0) > UNEXPLAINED for each in facts)
 
 
 def fit_kept(job: Job, rows: Sequence[Row]) -> None:

@@ -8,6 +8,7 @@ matter better than random orders do? The user's model is never touched: randomis
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -20,7 +21,7 @@ from transformers import PreTrainedModel
 from whence import zoo
 from whence.bad_rows import BadRow
 from whence.engine import Engine
-from whence.errors import InputError, NotSupported
+from whence.errors import Incomplete, InputError, NotSupported
 from whence.evaluate.candidates import Candidate
 from whence.evaluate.data import sample_of
 from whence.evaluate.games import (
@@ -37,7 +38,7 @@ from whence.evaluate.games import (
 )
 from whence.explainer import Explainer
 from whence.explanation import Explanation
-from whence.limits import BATCH_TOKENS
+from whence.limits import BATCH_TOKENS, UNEXPLAINED
 from whence.metrics.agreement import spearman_correlation
 from whence.models import layers_of, untouched
 from whence.numbers import seed_of
@@ -127,7 +128,9 @@ def check(
 
 
 def explain(explainer: Explainer, one: Candidate, inputs: list[Any], target: Any = None) -> list[Explanation]:
-    found: list[Explanation] = explainer.explain(inputs, one.method, target, progress=False, **one.options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Incomplete)  # `conservation` says it
+        found: list[Explanation] = explainer.explain(inputs, one.method, target, progress=False, **one.options)
     return found
 
 
@@ -243,12 +246,19 @@ def randomisation(
 def conservation(one: Candidate, found: Sequence[Explanation]) -> Finding:
     question = "Do the scores sum to what the method promises?"
     totals = np.array([float(np.asarray(e.scores, dtype=np.float64).sum()) for e in found])
-    gaps = [abs(float(e.options["delta"])) for e in found if isinstance(e.options.get("delta"), (int, float))]
-    if gaps:
-        worst = max(gaps)
-        fine = worst <= 0.05
-        sentence = "The gap to the change of the output is small." if fine else "The gap is large: use more steps."
-        return Finding(question, "passes" if fine else "fails", {"largest gap": worst}, sentence)
+    shares = [float(e.options["unexplained"]) for e in found if "unexplained" in e.options]
+    if shares:
+        fine = max(shares) <= UNEXPLAINED
+        sentence = (
+            "They sum to the change of the output."
+            if fine
+            else f"Up to {max(shares):.1%} of the change of the output is missing: use more steps, or another baseline."
+        )
+        figures = {
+            "largest share missing": max(shares),
+            "largest gap": max(abs(float(e.options["delta"])) for e in found),
+        }
+        return Finding(question, "passes" if fine else "fails", figures, sentence)
     if one.method in SUM_TO_ONE:
         worst = float(np.abs(totals - 1).max())
         fine = worst <= 1e-3

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from whence.attribution import Amount, Part
+from whence.attribution import Amount, Gap, Part
 from whence.errors import ModelError, UnknownName
 from whence.methods.gradient import gradient_need, l1_shares
 from whence.methods.ground import Ground, Here, check_sigma
@@ -57,6 +57,7 @@ class Path(ABC):
     ends: bool = False  # whether f(x) and f(baseline) are wanted
     aggregate: str = "sum"
     count: int  # points per row
+    remedy: str = "take another baseline="  # where scores do not add up to what they should
 
     @property
     def additive(self) -> bool:
@@ -91,6 +92,15 @@ def check_aggregate(aggregate: Any) -> str:
     return str(aggregate)
 
 
+def gap(delta: float, difference: float, largest: float) -> Gap:
+    """What is missing of a difference of answers; what rounding of answers as large as these comes to is nothing."""
+    return Gap(0.0 if abs(delta) <= rounding(largest) else delta, difference)
+
+
+def rounding(largest: float) -> float:
+    return 1e-6 * max(1.0, largest)
+
+
 @cache
 def gauss_legendre(steps: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Points and weights of the quadrature on [0, 1]; exact for polynomials up to degree 2·steps − 1.
@@ -118,6 +128,7 @@ class Straight(Path):
     aggregate: str
     of: str
     ends: bool = True
+    remedy: str = "take more steps= (with steps='auto' a larger max_steps=), or another baseline="
 
     def leg(self, here: Here) -> Leg:
         start = here.baseline(self.baseline)
@@ -131,10 +142,11 @@ class Straight(Path):
         at_x, at_baseline = tally.ends
         attribution, wanted = tally.sums["attribution"], at_x - at_baseline
         delta = float(attribution.sum() - wanted)
-        rounding = 1e-6 * max(1.0, abs(at_x), abs(at_baseline))
-        if tally.count < self.most and abs(delta) > max(CONVERGED * abs(wanted), rounding):
+        largest = max(abs(at_x), abs(at_baseline))
+        if tally.count < self.most and abs(delta) > max(CONVERGED * abs(wanted), rounding(largest)):
             return min(2 * tally.count, self.most)
         facts = {"baseline": self.baseline, "steps": tally.count, "delta": Amount(delta)}
+        facts["unexplained"] = gap(delta, wanted, largest)
         return Part(aggregated(attribution, self.aggregate), options=facts)
 
 
@@ -151,7 +163,8 @@ def integrated_gradients(
     """(x_j − x̄_j) ⊙ ∫₀¹ ∂y/∂x_j (x̄ + α(x − x̄)) dα, with a baseline x̄ whose tokens stand for nothing. Sums to y(x) − y(x̄).
 
     Gauss–Legendre quadrature of `steps` points; "auto" doubles a row's steps from 16 on until the sum is within 1% of
-    y(x) − y(x̄), up to max_steps. options["delta"] is what is missing: Σ (over features too) − (y(x) − y(x̄)).
+    y(x) − y(x̄), up to max_steps. options["delta"] is what is missing: Σ (over features too) − (y(x) − y(x̄)), and
+    options["unexplained"] its share of the difference; more than 2% is warned of.
     baseline: every free token's embedding becomes that of "mask" (ALTI's choice) or "pad", or "zero" (Decoded Grad-CAM's);
     special tokens stay. "auto" is the first of these that the model has; the options of the result say which.
     aggregate: "sum" over features (default, signed: the only one that keeps completeness), "l2" or "mean" of absolute values.
@@ -289,6 +302,7 @@ class Difference(Path):
     baseline: str
     seed: int
     aggregate: str
+    remedy: str = "take another baseline=, dtype='float64', or integrated-gradients"
 
     def leg(self, here: Here) -> Leg:
         start = here.baseline(self.baseline, here.chance(self.seed) if self.baseline == "random" else ())
@@ -307,7 +321,7 @@ class Difference(Path):
                 f"deeplift should sum to a difference of {change:.3g} and misses it by {delta:.3g}: this model's numbers do not bear "
                 "its divisions. Use another baseline=, dtype='float64', or integrated-gradients."
             )
-        facts = {"baseline": self.baseline, "delta": Amount(delta)}
+        facts = {"baseline": self.baseline, "delta": Amount(delta), "unexplained": gap(delta, change, abs(change))}
         return Part(aggregated(attribution, self.aggregate), options=facts)
 
 

@@ -6,6 +6,8 @@ open sums: memory does not grow with the number of points, nor with the number o
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,8 +18,9 @@ from torch import Tensor
 
 from whence.attribution import Part
 from whence.engine import Engine, exclusively
-from whence.errors import ModelError, NotSupported
+from whence.errors import Incomplete, ModelError, NotSupported
 from whence.inputs import Batch, Encoded, pack, to_device
+from whence.limits import UNEXPLAINED
 from whence.methods.gradient import GRADIENT_OF
 from whence.methods.ground import Ground, Here
 from whence.methods.path import Path, Tally
@@ -60,14 +63,39 @@ def run_paths(
         budget = batch_tokens if engine.device.type == "cuda" else min(batch_tokens, CPU_TOKENS)
         whole = Walker(engine, ground, rows, [t.joint() for t in targets], values, budget, progress)
         if all(len(target.terms) == 1 for target in targets):
-            return {name: whole.walk(name, path) for name, path in paths.items()}
+            return {name: complete(name, path, whole.walk(name, path)) for name, path in paths.items()}
         owners = [i for i, target in enumerate(targets) for _ in target.terms]
         terms = [term for target in targets for term in target.terms]
         apart = replace(whole, rows=[rows[i] for i in owners], terms=terms, values=None, finite=[])
-        return {
+        walked = {
             name: whole.walk(name, path) if path.additive else added_up(owners, apart.walk(name, path))
             for name, path in paths.items()
         }
+        return {name: complete(name, paths[name], parts) for name, parts in walked.items()}
+
+
+def complete(name: str, path: Path, parts: Sequence[Part]) -> list[Part]:
+    """Parts with shares as numbers; warns of those that leave more unexplained than they may."""
+    settled = [part.told() for part in parts]
+    shares = [part.options.get("unexplained") or 0.0 for part in settled]
+    over = sum(share > UNEXPLAINED for share in shares)
+    if over:
+        warnings.warn(
+            f"{name} leaves up to {max(shares):.1%} of the difference between the answer and its baseline's unexplained, in {over} of "
+            f"{len(parts)} explanation{'s' * (len(parts) > 1)} more than {UNEXPLAINED:.0%}, so scores do not add up: {path.remedy}. "
+            "Explanation.options['unexplained'] says how much is missing of each.",
+            Incomplete,
+            stacklevel=outside(),
+        )
+    return settled
+
+
+def outside() -> int:
+    """Of the function that called this one, the `stacklevel` of whoever called whence."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith("whence."):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def added_up(owners: Sequence[int], parts: Sequence[Part]) -> list[Part]:

@@ -12,7 +12,7 @@ from whence.render.canvas import COLUMN, NORMAL, SMALL, drawable, families, new_
 from whence.render.difference import difference
 from whence.render.html import step_class
 from whence.render.scale import UNDERLINED, Theme, css, ink_on, is_signed, shade
-from whence.render.spans import Part, circumstances, label_of, parts, shown
+from whence.render.spans import Part, circumstances, label_of, parts, shown, with_gap
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -62,7 +62,7 @@ def text_figure(
     notes: list[tuple[str, float, float]] = [(f"{label_of(first.target)}{circumstances(first)}", MARGIN, at)]
     for name, e in blocks.items():
         at += LINE
-        notes.append((name, MARGIN, at))
+        notes.append((with_gap(name, e), MARGIN, at))
         for part in parts(e, pieces=pieces):
             at += LINE
             found, at = place(e, part, room, at)

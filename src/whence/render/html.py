@@ -14,7 +14,7 @@ from whence.errors import InputError
 from whence.render.characters import visible
 from whence.render.difference import difference
 from whence.render.scale import DARK, LIGHT, RGB, UNDERLINED, css, ink_on, is_signed, shade, theme_named
-from whence.render.spans import Part, Shown, circumstances, label_of, parts, shown
+from whence.render.spans import Part, Shown, circumstances, label_of, parts, shown, with_gap
 
 if TYPE_CHECKING:
     from whence.explanation import Explanation
@@ -145,7 +145,7 @@ def box(inner: str, theme: str | None) -> str:
 
 def explanation_html(e: Explanation, *, pieces: bool = False, theme: str | None = None) -> str:
     """One box: what is explained, the highlighted text, a legend. theme: 'light', 'dark', or as the reader's system is."""
-    detail = f" · {e.method}" + (f" · {e.model}" if e.model else "")
+    detail = f" · {with_gap(e.method, e)}" + (f" · {e.model}" if e.model else "")
     head = f'<div class="head">{head_html(e, detail)} {legend(is_signed(e))}</div>'
     return box(head + body_html(e, pieces=pieces), theme)
 
@@ -161,7 +161,7 @@ def compare_html(
     if delta:
         rows |= {f"Δ {first_name} − {n}": difference(first, e) for n, e in explanations.items() if e is not first}
     body = "".join(
-        f'<tr><th scope="row">{escaped(name)}</th><td>{body_html(e, pieces=pieces)}</td></tr>'
+        f'<tr><th scope="row">{escaped(with_gap(name, e))}</th><td>{body_html(e, pieces=pieces)}</td></tr>'
         for name, e in rows.items()
     )
     keys = " ".join(legend(signed) for signed in sorted({is_signed(e) for e in explanations.values()}))

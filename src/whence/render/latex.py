@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from whence.render.html import step_class
 from whence.render.scale import LIGHT, RGB, UNDERLINED, ink_on, is_signed, shade
-from whence.render.spans import circumstances, label_of, parts, shown
+from whence.render.spans import circumstances, label_of, parts, shown, with_gap
 
 if TYPE_CHECKING:
     from whence.explanation import Explanation
@@ -46,7 +46,7 @@ def explanation_latex(e: Explanation, *, pieces: bool = False, document: bool = 
     compiles as it stands (pdfLaTeX for Latin texts; for other scripts take LuaLaTeX and a font that holds them)."""
     look = shown(e)
     lines = [
-        rf"\noindent\textbf{{{escape(label_of(e.target))}}}{escape(circumstances(e))} \textit{{{escape(e.method)}}}\quad {legend(e)}\par"
+        rf"\noindent\textbf{{{escape(label_of(e.target))}}}{escape(circumstances(e))} \textit{{{escape(with_gap(e.method, e))}}}\quad {legend(e)}\par"
     ]
     for part in parts(e, pieces=pieces):
         name = rf"\textit{{{escape(part.name)}:}} " if part.name else ""

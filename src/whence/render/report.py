@@ -16,7 +16,7 @@ from whence.errors import InputError
 from whence.render.characters import visible
 from whence.render.html import STEPS, escaped, legend, page, paint, style_sheet
 from whence.render.scale import DARK, LIGHT
-from whence.render.spans import circumstances, label_of, parts, shown
+from whence.render.spans import circumstances, label_of, parts, shown, with_gap
 
 if TYPE_CHECKING:
     from whence.explanation import Explanation
@@ -105,7 +105,7 @@ def row_of(e: Explanation, label: str | None) -> dict[str, Any]:
         "target": visible(label_of(e.target)),
         "about": visible(circumstances(e)),
         "p": None if e.probability is None else round(float(e.probability), 6),
-        "method": visible(e.method),
+        "method": visible(with_gap(e.method, e)),
         "signed": look.signed,
         "cut": e.truncated,
         "differs": e.prediction not in (None, e.target),

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whence.explanation import plain_piece
+from whence.limits import UNEXPLAINED
 from whence.render.scale import FULL_SCALE, is_signed, strengths
 
 if TYPE_CHECKING:
@@ -176,7 +177,19 @@ def token_text(e: Explanation, i: int) -> str:
 
 
 def heading(e: Explanation) -> str:
-    return f"{label_of(e.target)}{circumstances(e)} · {e.method}"
+    return f"{label_of(e.target)}{circumstances(e)} · {with_gap(e.method, e)}"
+
+
+def gap_of(e: Explanation) -> str:
+    """What scores leave unexplained of the difference that they should add up to; '' where that is little, or nothing is promised."""
+    share = e.options.get("unexplained")
+    return f"{percent(share)} unexplained" if isinstance(share, (int, float)) and share > UNEXPLAINED else ""
+
+
+def with_gap(name: str, e: Explanation) -> str:
+    """A method's name, and what it leaves unexplained if that is more than a little."""
+    gap = gap_of(e)
+    return f"{name} ({gap})" if gap else name
 
 
 def percent(probability: float) -> str:

@@ -17,7 +17,7 @@ from whence.errors import InputError
 from whence.render.characters import visible
 from whence.render.difference import difference
 from whence.render.scale import TERMINAL, UNDERLINED, css, is_signed, normalised, shade
-from whence.render.spans import circumstances, label_of, layer_names, parts, score_name, shown, summed, units
+from whence.render.spans import circumstances, label_of, layer_names, parts, score_name, shown, summed, units, with_gap
 
 if TYPE_CHECKING:
     from whence.explanation import Explanation, Word
@@ -69,7 +69,7 @@ def headline(e: Explanation, colored: bool) -> Text:
     line = Text()
     line.append(visible(label_of(e.target)), Style(bold=True))
     line.append(visible(circumstances(e)))
-    line.append(f"  {visible(e.method)}", Style(dim=True))
+    line.append(f"  {visible(with_gap(e.method, e))}", Style(dim=True))
     if e.model:
         line.append(f" · {visible(str(e.model))}", Style(dim=True))
     if colored:
@@ -168,7 +168,7 @@ def compare_text(
         rows |= {f"Δ {first_name} − {n}": difference(first, e) for n, e in explanations.items() if e is not first}
     for name, e in rows.items():
         shown_text = highlighted(e, pieces=pieces) if colored else strongest(e)
-        grid.add_row(visible(name), shown_text)
+        grid.add_row(visible(with_gap(name, e)), shown_text)
     title = Text().append(visible(label_of(first.target)), Style(bold=True)).append(visible(circumstances(first)))
     if first.model:
         title.append(f"  {visible(str(first.model))}", Style(dim=True))

@@ -14,7 +14,7 @@ from whence.explainer import Explainer
 from whence.explanation import Explanation, Word, words_of
 from whence.metrics import Measured
 from whence.render.scale import is_signed
-from whence.render.spans import layer_names
+from whence.render.spans import gap_of, layer_names
 from whence.serve.game import BAND, Played
 from whence.serve.predict import Answer
 
@@ -44,7 +44,7 @@ def word_span(word: Word, word_ids: Sequence[int | None]) -> dict[str, Any]:
 def explained(e: Explanation) -> dict[str, Any]:
     """`Explanation.to_dict()`, with the whole words that the page draws."""
     words = [{**word_span(w, e.word_ids), "score": w.score, "tokens": list(w.tokens)} for w in e.words()]
-    return {**e.to_dict(), "words": words, "signed": is_signed(e), "layer_names": layer_names(e)}
+    return {**e.to_dict(), "words": words, "signed": is_signed(e), "layer_names": layer_names(e), "gap": gap_of(e)}
 
 
 def predicted(explainer: Explainer, found: Answer, hidden: Sequence[int], hidden_by: str) -> dict[str, Any]:

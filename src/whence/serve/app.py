@@ -19,7 +19,7 @@ from fastapi.responses import FileResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
-from whence.errors import InputError, ModelError, NotSupported, UnknownName, WhenceError
+from whence.errors import Incomplete, InputError, ModelError, NotSupported, UnknownName, WhenceError
 from whence.explainer import Explainer
 from whence.registry import all_methods
 from whence.serve import schema
@@ -156,6 +156,7 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         warnings.filterwarnings("ignore", message=".*were longer than")  # answers say `truncated`
+        warnings.simplefilter("ignore", Incomplete)  # … and `gap`
         server.start()
         yield
         await server.drain()

@@ -152,6 +152,7 @@ class ExplainAnswer(BaseModel):
     words: list[ScoredWord]
     signed: bool
     layer_names: list[str]
+    gap: str
 
 
 class CompareAnswer(BaseModel):

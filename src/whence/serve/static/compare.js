@@ -36,7 +36,7 @@ export function drawRows(panel, view) {
     const units = unitsOf(e, view.pieces);
     const look = { e, units, values: summed(e.scores, units), pieces: view.pieces };
     const use = make("button", { type: "button", class: "bare", title: `Explain with ${name}`, onclick: () => view.use(name) }, name);
-    return make("tr", {}, make("th", { scope: "row" }, use), make("td", {}, highlight(look)));
+    return make("tr", {}, make("th", { scope: "row" }, use, e.gap ? make("div", { class: "muted" }, e.gap) : ""), make("td", {}, highlight(look)));
   });
   panel.querySelector(".rows").replaceChildren(
     make("p", { class: "head" }, "One row per method; each is shown as its share of its own strongest word. ", ...kinds.map(signed => make("span", { class: "key" }, ...legend(signed)))),

@@ -26,8 +26,9 @@ function heading({ e, layer }) {
   const rather = e.contrast === null ? [] : [" rather than ", make("bdi", {}, labelOf(e.contrast))];
   const other = e.prediction === null || e.prediction === e.target ? "" : ` (predicted: ${labelOf(e.prediction)})`;
   const where = layer === null ? "" : ` · layer ${e.layer_names[layer]}`;
+  const gap = e.gap ? ` (${e.gap})` : ""; // what the scores leave unexplained of the difference they should add up to
   const cut = e.truncated ? " · text cut to what the model reads" : "";
-  return [make("b", {}, make("bdi", {}, labelOf(e.target))), ...rather, ` ${percent(e.probability)}${other} · ${e.method}${where}${cut}`];
+  return [make("b", {}, make("bdi", {}, labelOf(e.target))), ...rather, ` ${percent(e.probability)}${other} · ${e.method}${gap}${where}${cut}`];
 }
 
 function tell({ word, score, hidden }) {
