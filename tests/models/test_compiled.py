@@ -90,9 +90,9 @@ def everywhere(model: Any) -> Any:
 WAYS = [whole, layer_compiled, layer_wrapped, deeper, forward_compiled, class_compiled, around, everywhere]
 
 
-def agree(found: dict[str, Any], wanted: dict[str, Any]) -> None:
-    for name, e in wanted.items():
-        np.testing.assert_array_equal(found[name].scores, e.scores, err_msg=name)
+def agree(actual: dict[str, Any], expected: dict[str, Any]) -> None:
+    for name, e in expected.items():
+        np.testing.assert_array_equal(actual[name].scores, e.scores, err_msg=name)
 
 
 def parts(model: nn.Module) -> list[Any]:
@@ -108,19 +108,19 @@ def parts(model: nn.Module) -> list[Any]:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ["bert", "gpt2", "llama"])
 def test_a_compiled_classifier_is_explained_as_it_was(name: str, way: Callable[[Any], Any]) -> None:
-    wanted = explained(architectures.build(name))
+    expected = explained(architectures.build(name))
     model = way(architectures.build(name))
     before = parts(model)
-    agree(explained(model), wanted)
+    agree(explained(model), expected)
     assert parts(model) == before
 
 
 @pytest.mark.parametrize("way", [whole, layer_wrapped, around])
 def test_a_compiled_language_model(way: Callable[[Any], Any]) -> None:
     methods = ["lrp", "attnlrp", "gae", "integrated-gradients", "occlusion"]
-    wanted = explained(architectures.build("llama", task="causal-lm"), False, methods)
+    expected = explained(architectures.build("llama", task="causal-lm"), False, methods)
     model = way(architectures.build("llama", task="causal-lm"))
-    agree(explained(model, False, methods), wanted)
+    agree(explained(model, False, methods), expected)
     explainer = whence.load(model, architectures.tokenizer(False))
     assert len(explainer.generate(TEXT, "attnlrp", max_new_tokens=2).matrix) == 2
 
@@ -144,9 +144,9 @@ def test_a_model_still_runs_compiled_afterwards() -> None:
 @pytest.mark.parametrize("way", [whole, layer_wrapped])
 def test_what_is_compiled_after_the_first_explanation(way: Callable[[Any], Any]) -> None:
     explainer = whence.load(architectures.build("bert"), architectures.tokenizer())
-    wanted = explain(explainer)
+    expected = explain(explainer)
     way(explainer.model)
-    agree(explain(explainer), wanted)
+    agree(explain(explainer), expected)
 
 
 def test_a_model_that_is_compiled_while_its_parts_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,18 +154,18 @@ def test_a_model_that_is_compiled_while_its_parts_are_remembered(monkeypatch: py
     monkeypatch.setattr(recorder, "launched_by_another_thread", lambda tensor: True)
     explainer = whence.load(layer_wrapped(architectures.build("bert")), architectures.tokenizer())
     for _ in range(3):
-        wanted = explain(explainer)
+        expected = explain(explainer)
     layers = explainer.model.bert.encoder.layer
     layers[1] = compiled(layers[1]._orig_mod)
-    agree(explain(explainer), wanted)
+    agree(explain(explainer), expected)
     whole(explainer.model)
     for _ in range(2):
-        agree(explain(explainer), wanted)
+        agree(explain(explainer), expected)
     with torch.no_grad():
         other = architectures.build("bert", seed=1)
         layers[1] = compiled(other.bert.encoder.layer[1])
     changed = explain(explainer)
-    assert not np.allclose(changed["gradient-x-input"].scores, wanted["gradient-x-input"].scores)
+    assert not np.allclose(changed["gradient-x-input"].scores, expected["gradient-x-input"].scores)
 
 
 def test_compiled_parts_are_put_back_after_an_error() -> None:
@@ -193,9 +193,9 @@ def test_what_is_read_outside_of_a_forward() -> None:
     head, plain = (architectures.build("bert", task="masked-lm") for _ in range(2))
     head.cls.predictions.decoder = compiled(head.cls.predictions.decoder)
     classifier = architectures.build("bert")
-    wanted = whence.load(classifier, architectures.tokenizer(), lm_head=plain).explain(TEXT, decoded)
-    for one in (head, compiled(plain)):
-        agree(whence.load(classifier, architectures.tokenizer(), lm_head=one).explain(TEXT, decoded), wanted)
+    expected = whence.load(classifier, architectures.tokenizer(), lm_head=plain).explain(TEXT, decoded)
+    for source in (head, compiled(plain)):
+        agree(whence.load(classifier, architectures.tokenizer(), lm_head=source).explain(TEXT, decoded), expected)
 
     base, plain = architectures.build("bert"), architectures.build("bert")
     base.bert = compiled(base.bert)
@@ -253,10 +253,10 @@ def test_what_wraps_a_compiled_forward_still_runs() -> None:
 def test_feed_forwards_in_chunks(name: str, chunk: int) -> None:
     """transformers cuts texts whose length is a multiple of the chunk, and refuses others."""
     methods = [m for m in METHODS if m != "lrp"]
-    wanted = explained(architectures.build(name), methods=methods)
+    expected = explained(architectures.build(name), methods=methods)
     model = architectures.build(name, chunk_size_feed_forward=chunk)
     explainer = whence.load(model, architectures.tokenizer())
-    agree(explain(explainer, methods), wanted)
+    agree(explain(explainer, methods), expected)
     assert (
         explainer.predict(TEXT).label
         == whence.load(architectures.build(name), architectures.tokenizer()).predict(TEXT).label
@@ -268,7 +268,7 @@ def test_feed_forwards_in_chunks(name: str, chunk: int) -> None:
 @pytest.mark.parametrize("kind", ["register_full_backward_hook", "register_full_backward_pre_hook"])
 def test_hooks_on_backwards_change_nothing(kind: str) -> None:
     methods = ["lrp", "attnlrp", "gradient-x-input", "integrated-gradients", "gae"]
-    wanted = explained(architectures.build("bert"), methods=methods)
+    expected = explained(architectures.build("bert"), methods=methods)
     model = architectures.build("bert")
     layer, heard = layers_of(model)[1], []
 
@@ -278,7 +278,7 @@ def test_hooks_on_backwards_change_nothing(kind: str) -> None:
 
     getattr(layer, kind)(nothing)
     before = parts(model)
-    agree(explained(model, methods=methods), wanted)
+    agree(explained(model, methods=methods), expected)
     assert parts(model) == before
     assert not heard
     model.train()(torch.tensor([[2, 7, 8, 3]])).logits.sum().backward()

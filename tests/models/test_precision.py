@@ -30,24 +30,24 @@ def explain(explainer: whence.Explainer, methods: list[str] = METHODS, **options
 @pytest.mark.parametrize("name", ["bert", "llama"])
 def test_the_caller_s_autocast_does_not_matter(name: str, dtype: torch.dtype) -> None:
     explainer = whence.load(architectures.build(name, torch.float32), architectures.tokenizer())
-    wanted, answer = explain(explainer), explainer.predict(TEXT)
+    expected, answer = explain(explainer), explainer.predict(TEXT)
     with torch.autocast("cpu", dtype=dtype):
-        found, other = explain(explainer), explainer.predict(TEXT)
+        actual, other = explain(explainer), explainer.predict(TEXT)
         assert torch.is_autocast_enabled("cpu")
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == dtype
     assert other == answer
     for method in METHODS:
-        np.testing.assert_array_equal(found[method].scores, wanted[method].scores, err_msg=method)
+        np.testing.assert_array_equal(actual[method].scores, expected[method].scores, err_msg=method)
 
 
 def test_a_language_model_under_autocast() -> None:
     model = architectures.build("gpt2", torch.float32, task="causal-lm")
     explainer = whence.load(model, architectures.tokenizer(framed=False))
-    wanted = explainer.generate(TEXT, "attnlrp", max_new_tokens=3)
+    expected = explainer.generate(TEXT, "attnlrp", max_new_tokens=3)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = explainer.generate(TEXT, "attnlrp", max_new_tokens=3)
+        actual = explainer.generate(TEXT, "attnlrp", max_new_tokens=3)
         fresh = whence.load(model, architectures.tokenizer(framed=False)).explain(TEXT, "alti")
-    np.testing.assert_array_equal(found.matrix, wanted.matrix)
+    np.testing.assert_array_equal(actual.matrix, expected.matrix)
     np.testing.assert_array_equal(fresh.scores, explainer.explain(TEXT, "alti").scores)
 
 
@@ -101,13 +101,13 @@ def test_dtypes_that_go_together_are_explained() -> None:
     for module in (*layers_of(model), model.bert.pooler):
         module.register_forward_pre_hook(cast)
     explainer = whence.load(model, architectures.tokenizer())
-    found = explain(explainer, ["lrp", "transatt", "gradient-x-input", "occlusion"], target=1)
-    wanted = explain(
+    actual = explain(explainer, ["lrp", "transatt", "gradient-x-input", "occlusion"], target=1)
+    expected = explain(
         whence.load(model.float(), architectures.tokenizer()),
         ["lrp", "transatt", "gradient-x-input", "occlusion"],
         target=1,
     )
     for method in ("lrp", "transatt"):  # in float32 both
-        np.testing.assert_allclose(found[method].scores, wanted[method].scores, rtol=1e-6)
-    for e in found.values():
+        np.testing.assert_allclose(actual[method].scores, expected[method].scores, rtol=1e-6)
+    for e in actual.values():
         assert np.isfinite(e.scores).all()

@@ -90,15 +90,15 @@ def check_no_hooks(wrapper: nn.Module) -> None:
 
 def settings_of(module: nn.Module) -> list[Setting]:
     """What is put aside of one module."""
-    own, settings = module.__dict__, []
-    if own.get(COMPILED) is not None:
-        settings.append(Setting.of(own, COMPILED, None))
-    if own.get(CHUNKS):
-        settings.append(Setting.of(own, CHUNKS, 0))
-    settings += [Setting.of(own, name, OrderedDict()) for name in BACKWARD_HOOKS if own[name]]
-    forward = own["forward"] if "forward" in own else MethodType(type(module).forward, module)
+    table, settings = module.__dict__, []
+    if table.get(COMPILED) is not None:
+        settings.append(Setting.of(table, COMPILED, None))
+    if table.get(CHUNKS):
+        settings.append(Setting.of(table, CHUNKS, 0))
+    settings += [Setting.of(table, name, OrderedDict()) for name in BACKWARD_HOOKS if table[name]]
+    forward = table["forward"] if "forward" in table else MethodType(type(module).forward, module)
     if is_compiled(getattr(forward, "__func__", forward)):
-        settings.append(Setting.of(own, "forward", original(forward)))
+        settings.append(Setting.of(table, "forward", original(forward)))
     return settings
 
 

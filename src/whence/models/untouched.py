@@ -32,6 +32,7 @@ MORE_ON_HOOKS = ("_forward_hooks_with_kwargs", "_forward_hooks_always_called", "
 COLLECTING = (
     "transformers.utils.output_capturing"  # the module that defines transformers' hooks; all others are the owner's
 )
+HARMLESS = (COLLECTING, "whence.")  # modules whose hooks change nothing
 TRAINING = operator.itemgetter("training")
 TRAINABLE = operator.attrgetter("requires_grad")
 DEVICES = ("cpu", "cuda", "mps", "xpu")  # that have an autocast
@@ -72,6 +73,8 @@ class Lent:
     hooked: Sequence[nn.Module]  # those that carry hooks
     models: Sequence[PreTrainedModel]  # the model, and models in it
     hooks_made: int  # how many hooks torch had ever made, on whatever module, before the walk
+    kinds: frozenset[type[nn.Module]] = frozenset()  # the modules' classes
+    forwards: Sequence[Any] = ()  # that modules have of their own, beside their class's
     settings: Sequence[Setting] = ()  # what is put aside (`as_written`)
 
     @classmethod
@@ -89,8 +92,9 @@ class Lent:
         """What the modules of one model are made of."""
         parameters: list[nn.Parameter | None] = []
         training, configs, hooked, models = [], {}, [], []
-        settings: list[Setting] = []
-        compiled = {kind for kind in set(map(type, modules)) if is_compiled(getattr(kind, "forward", None))}
+        forwards, settings = list[Any](), list[Setting]()
+        kinds = frozenset(map(type, modules))
+        compiled = any(is_compiled(getattr(kind, "forward", None)) for kind in kinds)
         for module in modules:
             own = module.__dict__  # nn.Module's own look-up is slow where an attribute is absent
             if own["_parameters"]:
@@ -103,12 +107,14 @@ class Lent:
                     models.append(module)
             if own["_forward_hooks"] or own["_forward_pre_hooks"]:
                 hooked.append(module)
+            if "forward" in own:
+                forwards.append(own["forward"])
             unusual = CHUNKS in own or COMPILED in own or "forward" in own
             if compiled or unusual or own["_backward_hooks"] or own["_backward_pre_hooks"]:
                 settings += settings_of(module)
         there = [p for p in parameters if p is not None]
         known = [c for c in configs.values() if c is not None]
-        return cls(modules, there, training, known, hooked, models, hooks_made, settings)
+        return cls(modules, there, training, known, hooked, models, hooks_made, kinds, forwards, settings)
 
     @cached_property
     def own(self) -> Sequence[dict[str, Any]]:
@@ -123,7 +129,7 @@ class Lent:
 
     def same(self, other: Lent) -> bool:
         """Whether both found the same parts. Hooks may come and go while a model runs (transformers' do)."""
-        parts = ("modules", "parameters", "training", "configs", "models")
+        parts = ("modules", "parameters", "training", "configs", "models", "forwards")
         pairs = [(getattr(self, name), getattr(other, name)) for name in parts]
         return all(len(a) == len(b) and all(map(operator.is_, a, b)) for a, b in pairs)
 
@@ -133,6 +139,12 @@ class Lent:
         hand what they see to the caller of that forward, and here that is whence."""
         found = (hook for module in self.hooked for name in HOOKS for hook in module.__dict__[name].values())
         return any(getattr(hook, "__module__", None) != COLLECTING for hook in found)
+
+    @property
+    def hooks_of_owner(self) -> frozenset[int]:
+        """The numbers of the hooks that may change what the model answers: neither transformers' nor whence's."""
+        found = (item for module in self.hooked for name in HOOKS for item in module.__dict__[name].items())
+        return frozenset(key for key, hook in found if not str(getattr(hook, "__module__", "")).startswith(HARMLESS))
 
     def hooks(self) -> dict[nn.Module, set[int]]:
         """The numbers of the hooks that modules carry, as they were found."""

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from whence.errors import InputError, NotSupported
+from whence.trace.cuts import carry
 
 Grid = tuple[tuple[float, ...], ...]  # (L, H)
 
@@ -113,4 +114,5 @@ class Gates:
 
 def gated(x: Tensor, gates: Gates, layer: int, at_context: bool) -> Tensor:
     result: Tensor = Gate.apply(x, gates, layer, at_context)  # type: ignore[no-untyped-call]
+    carry([x], result)
     return result

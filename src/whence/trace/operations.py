@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import Function
 
+from whence.trace.cuts import carry
 from whence.trace.gates import Gates, HeadParts
 from whence.trace.rules import Made, RuleSet, layer_norm_gradient
 
@@ -208,7 +209,9 @@ class Shares(Function):
 
 def apply(function: Any, *args: Any) -> Any:
     """`Function.apply`, which torch leaves untyped."""
-    return function.apply(*args)
+    made = function.apply(*args)
+    carry(args, made)
+    return made
 
 
 def leaf(x: Tensor, run: Run) -> Tensor:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from whence.errors import NotSupported, WhenceError
 from whence.inputs import Batch
 from whence.models import (
     Lender,
@@ -27,6 +28,7 @@ from whence.models import (
     with_names,
 )
 from whence.models.lm_head import LMHead
+from whence.models.untouched import DTYPE_CLASH
 from whence.tasks import Task
 from whence.trace.attention import (
     NAME,
@@ -40,14 +42,18 @@ from whence.trace.attention import (
 )
 from whence.trace.blocks import LayerRun, layer_runs, make_blocks
 from whence.trace.checks import check_finite, check_weights, was_checked, weights_stamp
+from whence.trace.cuts import follower, remember
+from whence.trace.differences import first_row, gradient_gap
 from whence.trace.graph import follows_gradients, put_rules
 from whence.trace.halves import storages
 from whence.trace.meanwhile import Later, Meanwhile, launched_by_another_thread
+from whence.trace.operations import Run
 from whence.trace.recording import Recording
-from whence.trace.relevance import relevance_ready
+from whence.trace.relevance import relevance_ready, switched_on
 from whence.trace.rules import RuleSet, rule_set
 from whence.trace.taps import layer_states, leaf_embeddings
 
+PRECISE_WEIGHTS = 1 << 28  # more of them are not copied into another dtype to try gradients
 _NOT_ON_GRAPH: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # models with operations that `graph` has no rule for
 
 
@@ -158,12 +164,14 @@ def forward(
     reads_maps = any(need.startswith(("attention", "blocks")) for need in needs)
     if fall_back:
         inputs["output_attentions"] = True
+    backward = rules is not None or any(".grad" in need for need in needs)
+    way = lent.configs and lent.configs[0]._attn_implementation_internal, rules is not None
+    followed = follower(model, lent, way, partial(weights_stamp, lent.parameters)) if backward else None
     with ExitStack() as stack:
         # what is kept of attention lies before the first cut, states and blocks behind it
         if not any(need.startswith(("hidden", "blocks")) for need in needs):
             stack.enter_context(first_token_only(model, lent))
         stack.enter_context(head_where_asked(model, lent, task, batch))
-        backward = rules is not None or any(".grad" in need for need in needs)
         stack.enter_context(torch.set_grad_enabled(backward))
         if backward or points is not None or any(need.startswith("embeddings") for need in needs):
             stack.enter_context(leaf_embeddings(model, embeddings, batch.input_ids, points))
@@ -175,25 +183,27 @@ def forward(
         tape = stack.enter_context(attention_tape())
         run = None
         if rules is not None:
-            gradients_too = gradients or any(".grad" in need for need in needs)
+            gradients_too = gradients or followed is not None or any(".grad" in need for need in needs)
             rows = len(batch.input_ids)
             run = stack.enter_context(
                 relevance_ready(model, lent.modules, rules, rows, gradients_too, on_graph=on_graph)
             )
-        if dtype is None or {p.dtype for p in lent.parameters if p.is_floating_point()} <= {dtype}:
-            output = model(**inputs)
-        else:
-            weights = weights_in(model, dtype)
-            if run is not None and dtype == torch.float32 and all(p.dtype == torch.bfloat16 for p in lent.parameters):
-                run.made.exact = storages(weights.values())
-            output = torch.func.functional_call(model, weights, (), inputs)
+        if followed is not None:  # on top of the rules' mode: it sees what the model asks for
+            stack.enter_context(followed.following())
+            stack.enter_context(followed.listening())
+            stack.enter_context(switched_on(followed))
+        output = output_in(model, lent, dtype, inputs, run)
+    with nullcontext() if followed is None else switched_on(followed):
+        logits = task.logits(output, batch)  # (b, places, options)
+    if followed is not None:
+        clean = followed.judge(logits, partial(gap_of, model, lent, task, batch))
+        remember(model, lent, way, None if clean else weights_stamp(lent.parameters))
     if run is not None and on_graph and not put_rules([t for t in output.values() if isinstance(t, Tensor)], run):
         return None
     shown = [Shown(a) for a in getattr(output, "attentions", None) or ()] if fall_back else []
     layers: Sequence[Attended | Shown] = shown if fall_back else tape
     if attention:
         check_attended(model, layers, batch.input_ids, one_each=reads_maps)
-    logits = task.logits(output, batch)  # (b, places, options)
     if not logits.is_cuda:  # a GPU would have to be waited for: there it is asked with the answers (`Recording.check`)
         check_finite(torch.isfinite(logits).all())
     recording = Recording(
@@ -212,6 +222,41 @@ def forward(
     if "blocks" in needs:
         recording.blocks = make_blocks(model, runs, tape, recording.attention, batch.valid)
     return recording
+
+
+def output_in(
+    model: PreTrainedModel, lent: Lent, dtype: torch.dtype | None, inputs: dict[str, Any], run: Run | None = None
+) -> Any:
+    """What the model, or a copy of it in a dtype, makes of its inputs."""
+    if dtype is None or {p.dtype for p in lent.parameters if p.is_floating_point()} <= {dtype}:
+        return model(**inputs)
+    weights = weights_in(model, dtype)
+    if run is not None and dtype == torch.float32 and all(p.dtype == torch.bfloat16 for p in lent.parameters):
+        run.made.exact = storages(weights.values())
+    try:
+        return torch.func.functional_call(model, weights, (), inputs)
+    except RuntimeError as error:
+        if isinstance(error, WhenceError) or not DTYPE_CLASH.search(str(error)):
+            raise
+        reason = str(error).strip().split("\n")[0]
+        raise NotSupported(
+            f"this method runs in {str(dtype).removeprefix('torch.')}, and a part of {type(model).__name__} does not "
+            f"({reason}): use one that runs in the model's own dtype, occlusion, say."
+        ) from error
+
+
+def gap_of(model: PreTrainedModel, lent: Lent, task: Task, batch: Batch) -> float:
+    """How far the model's gradients are from differences of its answers to the first row, of their size."""
+    row = first_row(batch)
+
+    def answer(points: Tensor | None, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        leaves: list[Tensor] = []
+        with leaf_embeddings(model, leaves, row.input_ids, points):
+            output = output_in(model, lent, dtype, model_inputs(model, row, lent.modules))
+        return leaves[0], task.logits(output, row)
+
+    light = sum(p.numel() for p in lent.parameters) <= PRECISE_WEIGHTS
+    return gradient_gap(answer, (torch.float64, torch.float32) if light else ())
 
 
 def weights_in(model: nn.Module, dtype: torch.dtype) -> dict[str, Tensor]:

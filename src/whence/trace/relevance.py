@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode, _get_current_function_mode, resolve_name
 
 from whence.errors import NotSupported
+from whence.trace.cuts import carry
 from whence.trace.handlers import HANDLERS, LEFT_ALONE
 from whence.trace.operations import Run, Unary, apply, is_traced, leaf, no_operation_of_its_own
 from whence.trace.rules import RuleSet, rule_set
@@ -141,7 +142,9 @@ def relevance_ready(
         if kept is None:
             return output
         x, inner, _ = kept
-        return apply(Unary, x, (inner, output), lambda rules: rules.elementwise, run)
+        made = apply(Unary, x, (inner, output), lambda rules: rules.elementwise, run)
+        carry([x], made, output, module)
+        return made
 
     composites = composites_of(modules, run.rules)
     handles: list[Any] = [m.register_forward_pre_hook(before) for m in composites]
