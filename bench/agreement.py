@@ -6,7 +6,7 @@ The file has columns text (with [MASK]), right, wrong and attractors. Each sente
 contrast=(right, wrong) by the embedded masked LM; its highest-ranked tokens are deleted, and what that takes from
 logit(right) − logit(wrong) is compared, sentence by sentence, with the mean over 20 random choices of as many tokens: of all sentences,
 and of those where the model prefers the right verb. How many are deleted: one, three, a fifth, and as comprehensiveness has it,
-the mean over 1, 5, 10, 20 and 50% (whence.metrics.erasure.ERASER_BINS).
+the mean over 1, 5, 10, 20 and 50% (whence.evaluate.metrics.erasure.ERASER_BINS).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from scipy.stats import permutation_test
 
 import whence
 from whence.evaluate.data import records_of
+from whence.evaluate.metrics.erasure import ERASER_BINS
 from whence.inputs import Encoded
-from whence.metrics.erasure import ERASER_BINS
-from whence.perturb import Rows, delete, score_rows
+from whence.run.perturb import Rows, delete, score_rows
 from whence.tasks import Term
 
 METHODS = (
@@ -67,7 +67,7 @@ def main() -> None:
     texts, contrasts = [r["text"] for r in data], [(r["right"], r["wrong"]) for r in data]
     found = lm.explain(texts, list(METHODS), contrast=contrasts, steps=args.steps)
 
-    task = lm.engine.task
+    task = lm.session.task
     asks = [task.ask(None, c, None, None) for c in contrasts]
     rows = [windows[0] for windows in task.encode(texts, asks, "truncate")]
     for removed, sizes in SIZES.items():
@@ -83,7 +83,7 @@ def main() -> None:
             right, wrong = (tuple(ask) for ask in (asks[i].target, asks[i].contrast))
             terms.append(Term((0,), right, row.places, wrong))
         repeats = [len(part) for part in parts]
-        y = score_rows(lm.engine, Rows.join(parts), terms, batch_tokens=8192, repeats=repeats).y.reshape(len(rows), -1)
+        y = score_rows(lm.session, Rows.join(parts), terms, batch_tokens=8192, repeats=repeats).y.reshape(len(rows), -1)
         mean = y[:, 1:].reshape(len(rows), -1, per_row).mean(1)
         y = np.concatenate([y[:, :1], mean], axis=1)
         print_table(y, f"{removed} removed, all sentences")

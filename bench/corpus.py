@@ -23,10 +23,10 @@ import torch
 import whence
 import whence.corpus
 from bench.measure import memory_of_this_process
-from whence import zoo
 from whence.corpus.job import MAX_PADDING, SHARD_ROWS
 from whence.inputs import pack
-from whence.passes import plan_methods
+from whence.models import zoo
+from whence.run.plan import Plan
 
 METHODS = ("attcat", "gae", "rollout", "gradient", "grad-cam", "gradient-x-input")
 
@@ -48,7 +48,7 @@ def bare(explainer: whence.Explainer, texts: Sequence[str], batch_tokens: int) -
     """Rows a second of the forward, the backward and the methods, and of nothing else."""
     ask = explainer.ask()
     rows = [explainer.encode(text, ask)[0] for text in texts]
-    plan = plan_methods(METHODS, {})
+    plan = Plan.of(METHODS, {})
     groups = pack([len(r) for r in rows], batch_tokens, explainer.max_pairs(plan), max_padding=MAX_PADDING)
     batches = [[rows[i] for i in group] for group in groups]
     start = time.perf_counter()

@@ -14,7 +14,7 @@ import atheris
 PACKAGES = [
     "whence.inputs",
     "whence.evaluate",
-    "whence.heads",
+    "whence.evaluate.heads",
     "whence.explanation",
     "whence.registry",
     "whence.render",

@@ -9,8 +9,8 @@ from bench.measure import Run
 from bench.settings import Settings
 from bench.shapes import BERT_BASE, TINY, Shape, Texts
 from whence import Explainer
-from whence.limits import BATCH_TOKENS
 from whence.registry import Method, all_methods
+from whence.run.limits import BATCH_TOKENS
 
 SINGLE_PASS = ("gradient", "attention gradient", "activation", "attention", "baseline")
 
@@ -25,7 +25,7 @@ def explaining(explainer: Explainer, texts: Any, method: str | Sequence[str], **
 
 def single_pass_methods() -> list[Method]:
     """Methods that share one forward and one backward per scalar. attention-flow solves max-flow problems: no pass at all."""
-    return [m for m in all_methods() if m.family in SINGLE_PASS and m.name != "attention-flow"]
+    return [m for m in all_methods() if m.family in SINGLE_PASS and not m.on_request]
 
 
 def shape_for(settings: Settings, shape: Shape = BERT_BASE) -> Shape:

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 import whence
-from whence import zoo
-from whence.passes import ForwardPass
+from whence.models import zoo
+from whence.run.plan import ForwardPass
 
 CALLS: list[tuple[str, dict[str, Any]]] = [
     ("transatt", {}),

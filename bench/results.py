@@ -23,15 +23,16 @@ import torch
 
 import whence
 from bench import papers
-from whence import heads
+from whence.evaluate import heads
 from whence.evaluate.data import read
+from whence.evaluate.metrics.agreement import spearman_correlation
 from whence.evaluate.report import can_draw
-from whence.evaluate.run import ON_REQUEST, usable
+from whence.evaluate.run import usable
 from whence.evaluate.tables import as_markdown
 from whence.evaluate.tune import OBJECTIVE, tune
-from whence.heads.mask import as_mask
-from whence.metrics.agreement import spearman_correlation
 from whence.models import layers_of
+from whence.registry import all_methods
+from whence.relevance.head_mask import as_mask
 
 GROUPS = {
     "AOPC and log-odds, as the papers released them and by the equations": (
@@ -93,7 +94,10 @@ class Options:
 def sentiment(o: Options) -> str:
     """Every method and metric on SST-2 dev; its texts are short enough for max-flows too."""
     explainer, count = o.load("sentiment"), o.count(872)
-    every = [*(m.name for m in usable(explainer, read(o.file("sst2"), limit=count))), *ON_REQUEST]
+    every = [
+        *(m.name for m in usable(explainer, read(o.file("sst2"), limit=count))),
+        *(m.name for m in all_methods() if m.on_request),
+    ]
     report = o.evaluate("sentiment", explainer, o.file("sst2"), o.methods or every, o.metrics, limit=count)
     return page(o.command("sentiment"), "`sentiment` on SST-2 dev", report, GROUPS, papers.SENTIMENT)
 
@@ -186,7 +190,7 @@ def robustness(o: Options) -> str:
 def masks(o: Options) -> str:
     """Mask-LRP with its own mask, random masks of as many heads, and its mask corrupted (table 1 and figure 4 of Mask-LRP)."""
     explainer = o.load("sentiment")
-    own = as_mask(None, explainer.embedded_heads)
+    own = as_mask(None, explainer.defaults.head_mask)
     folder = o.out / "head-masks"
     folder.mkdir(parents=True, exist_ok=True)
     made = {f"random-{seed}": heads.random_mask(own, seed) for seed in range(5)}

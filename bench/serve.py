@@ -25,7 +25,7 @@ from pathlib import Path
 
 import httpx
 
-from whence import zoo
+from whence.models import zoo
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 import whence
 from whence.inputs import Encoded
-from whence.tasks import Ask, Scalar
+from whence.tasks import Question, Scalar
 from whence.trace import Recording
 
 WORDS = (
@@ -152,5 +152,5 @@ def tokenizer(framed: bool = True) -> PreTrainedTokenizerFast:
 
 def first_logit(explainer: whence.Explainer, rows: list[Encoded], recording: Recording) -> Scalar:
     """The scalar of target 0 for every row."""
-    targets = explainer.engine.task.targets(rows, [Ask(0)] * len(rows), recording.logits)
+    targets = explainer.session.task.targets(rows, [Question(0)] * len(rows), recording.logits)
     return Scalar.stack([t[0].joint() for t in targets], explainer.device)

@@ -18,9 +18,13 @@ from transformers import PreTrainedModel
 import whence
 from tests import architectures
 from whence import registry
+from whence.evaluate.metrics import registry as metric_registry
 
 torch.set_num_threads(1)
-registry.all_methods()  # registered before any test, so that what a test registers is told apart
+(
+    registry.all_methods(),
+    metric_registry.all_metrics(),
+)  # registered before any test, so that what a test registers is told apart
 
 
 @pytest.fixture(params=architectures.NAMES)
@@ -36,7 +40,7 @@ def sentiment() -> whence.Explainer:
 @pytest.fixture(autouse=True)
 def own_registry() -> Iterator[None]:
     """What a test registers is gone after it: no other test meets its methods and metrics."""
-    tables = (registry._METHODS, registry._METRICS)
+    tables = (registry.METHODS, metric_registry._METRICS)
     before = [dict(table) for table in tables]
     yield
     for table, kept in zip(tables, before, strict=True):

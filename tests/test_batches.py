@@ -10,11 +10,10 @@ import torch
 
 import whence
 from tests import architectures
-from whence import batches
 from whence.errors import InputError
+from whence.run import batch
 from whence.tasks import CausalLM, MaskedLM, SequenceClassification, Vocabulary
-from whence.tasks.base import PREDICTED, Term
-from whence.tasks.scalar import Scalar
+from whence.tasks.scalar import PREDICTED, Scalar, Term
 
 TEXTS = ["a charming film", "the plot is slow , dull and never moving", "good"]
 MASKED = ["the [MASK] is dull", "a [MASK] film and a [MASK] plot , never boring", "[MASK] good"]
@@ -54,7 +53,7 @@ def flat(found: list[Any]) -> list[whence.Explanation]:
 def unknown(patched: pytest.MonkeyPatch) -> None:
     """No task names scalars beforehand."""
     for task in (SequenceClassification, CausalLM, MaskedLM):
-        patched.setattr(task, "at_once", lambda self, rows, asks: None)
+        patched.setattr(task, "early_terms", lambda self, rows, questions: None)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -75,8 +74,8 @@ def test_explanations_are_those_of_targets_that_were_read_first(case: str) -> No
 def test_the_backward_is_asked_for_before_the_answer(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     task, architecture, texts, asked = CASES[case]
     explainer, done = loaded(task, architecture), []
-    read, grad = batches.Said._read, torch.autograd.grad
-    monkeypatch.setattr(batches.Said, "_read", lambda self: done.append("read") or read(self))
+    read, grad = batch.Answers._resolve, torch.autograd.grad
+    monkeypatch.setattr(batch.Answers, "_resolve", lambda self, *given: done.append("read") or read(self, *given))
     monkeypatch.setattr(
         torch.autograd, "grad", lambda *given, **named: done.append("backward") or grad(*given, **named)
     )
@@ -88,8 +87,8 @@ def test_the_backward_is_asked_for_before_the_answer(case: str, monkeypatch: pyt
 
 def test_an_answer_that_depends_on_more_than_the_largest_logit_is_read_first(monkeypatch: pytest.MonkeyPatch) -> None:
     explainer, done = loaded("question-answering", "bert"), []
-    read, grad = batches.Said._read, torch.autograd.grad
-    monkeypatch.setattr(batches.Said, "_read", lambda self: done.append("read") or read(self))
+    read, grad = batch.Answers._resolve, torch.autograd.grad
+    monkeypatch.setattr(batch.Answers, "_resolve", lambda self, *given: done.append("read") or read(self, *given))
     monkeypatch.setattr(
         torch.autograd, "grad", lambda *given, **named: done.append("backward") or grad(*given, **named)
     )

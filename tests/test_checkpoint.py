@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 
 import whence
 from tests import architectures
-from whence import checkpoint as checkpoint_files
+from whence.models import checkpoint as checkpoint_files
 
 State = dict[str, torch.Tensor]
 INDEX = "model.safetensors.index.json"

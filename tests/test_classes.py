@@ -8,8 +8,8 @@ import pytest
 
 import whence
 from tests.render.common import make
-from whence import zoo
-from whence.classes import Background, class_words
+from whence.evaluate.classes import Background, class_words
+from whence.models import zoo
 
 
 def of(label: str, scores: list[float], text: str, **more: object) -> whence.Explanation:

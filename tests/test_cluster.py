@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from whence import cluster
-from whence.cluster import Connection
+from whence.corpus import cluster
+from whence.corpus.cluster import Connection
 from whence.errors import WhenceError
 
 

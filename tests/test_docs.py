@@ -14,7 +14,7 @@ import pytest
 from pyarrow import parquet
 
 from tests.docs.blocks import ROOT, blocks, run_page
-from whence import zoo
+from whence.models import zoo
 from whence.models.specs import SPECS
 
 # the gallery's blocks are what `make gallery` runs

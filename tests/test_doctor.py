@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from whence import doctor
-from whence.cli import main
+from whence.apps import doctor
+from whence.apps.cli import main
 from whence.errors import ModelError
-from whence.zoo import integrity
+from whence.models.zoo import integrity
 
 
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:

@@ -141,7 +141,7 @@ def test_half_precision_keeps_what_does_not_divide_to_itself(monkeypatch: pytest
 
 
 def test_a_task_built_on_classification_keeps_its_own_targets() -> None:
-    """`at_once` names scalars before the answer is known; a task that explains something else must not inherit them."""
+    """`early_terms` names scalars before the answer is known; a task that explains something else must not inherit them."""
 
     class Second(SequenceClassification):
         def _target(self, row: Any, index: int, contrast: int | None) -> Any:
@@ -149,7 +149,7 @@ def test_a_task_built_on_classification_keeps_its_own_targets() -> None:
 
     model, tokenizer = architectures.build("bert", torch.float64), architectures.tokenizer()
     plain = whence.load(model, tokenizer)
-    task = plain.engine.task
+    task = plain.session.task
     changed = Explainer(model, tokenizer, Second(**{f.name: getattr(task, f.name) for f in fields(task)}))
     best = plain.explain(TEXTS[0], "gradient-x-input").target_index
     expected = plain.explain(TEXTS[0], "gradient-x-input", (best + 1) % len(task.labels))

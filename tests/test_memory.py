@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from whence import memory
+from whence.fast import freed as memory
 
 
 def test_memory_goes_back_once_more_is_held_than_a_batch_takes_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:

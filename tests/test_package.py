@@ -19,7 +19,7 @@ def run(code: str) -> str:
 
 
 def test_the_command_line_reads_its_arguments_before_anything_heavy_is_imported() -> None:
-    assert run(f"import sys, whence.cli; print([m for m in {HEAVY} if m in sys.modules])") == "[]"
+    assert run(f"import sys, whence.apps.cli; print([m for m in {HEAVY} if m in sys.modules])") == "[]"
 
 
 def test_functions_keep_their_names_whatever_is_imported_in_which_order() -> None:
@@ -29,7 +29,10 @@ def test_functions_keep_their_names_whatever_is_imported_in_which_order() -> Non
 
 
 def test_methods_are_registered_for_who_asks_the_registry_first() -> None:
-    count = "from whence.registry import all_methods, get_metric; print(len(all_methods()), get_metric('aopc').name)"
+    count = (
+        "from whence.registry import all_methods; from whence.evaluate.metrics.registry import get_metric; "
+        "print(len(all_methods()), get_metric('aopc').name)"
+    )
     assert run(count) == f"{len(whence.methods())} aopc"
 
 
@@ -41,8 +44,8 @@ def test_everything_public_is_there() -> None:
 
 def test_modules_are_found_as_attributes_and_other_names_are_refused() -> None:
     assert (
-        run("import whence; print(whence.zoo.names()[0], whence.errors.WhenceError.__name__)")
-        == "sentiment WhenceError"
+        run("import whence; print(whence.explanation.Explanation.__name__, whence.errors.WhenceError.__name__)")
+        == "Explanation WhenceError"
     )
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = whence.nothing

@@ -18,8 +18,8 @@ from transformers import PreTrainedTokenizerFast
 import whence
 import whence.corpus
 from tests import architectures
-from whence.cli import main
-from whence.panics import as_exception, is_panic
+from whence.apps.cli import main
+from whence.errors import as_exception, is_panic
 
 GOOD, BAD = "a good film", "a café"
 

@@ -8,16 +8,16 @@ import torch
 
 import whence
 from tests import architectures
-from whence.passes import forward_passes, plan_methods
+from whence.run.plan import Plan
 
 
 def passes(names: list[str], dtype: torch.dtype = torch.float32, **options: Any) -> Any:
-    return forward_passes(plan_methods(names, options), dtype)
+    return Plan.of(names, options).forwards(dtype)
 
 
 def test_the_same_plan_has_the_same_passes() -> None:
-    (one,), (other,) = passes(["gradient"], of="logit"), passes(["gradient"], of="logit")
-    assert one is other
+    (one,) = passes(["gradient"], of="logit")
+    assert Plan.of(["gradient"], {"of": "logit"}) is Plan.of(["gradient"], {"of": "logit"})
     assert one.needs == {"embeddings.grad"}
     assert passes(["gradient"])[0].needs == {"embeddings.grad:log-probability"}
 
@@ -42,9 +42,9 @@ def test_equal_values_of_different_types_are_different_options() -> None:
 
     try:
         values = [1, True, 1.0]
-        assert [type(passes(["scaled"], by=v)[0].plan["scaled"][1]["by"]) for v in values] == [int, bool, float]
+        assert [type(passes(["scaled"], by=v)[0].calls[0].options["by"]) for v in values] == [int, bool, float]
     finally:
-        whence.registry._METHODS.pop("scaled")
+        whence.registry.METHODS.pop("scaled")
 
 
 def test_a_method_that_is_registered_anew_is_another_one() -> None:
@@ -59,7 +59,7 @@ def test_a_method_that_is_registered_anew_is_another_one() -> None:
 
             scores.append(explainer.explain("a charming film", "anew").scores[0])
     finally:
-        whence.registry._METHODS.pop("anew")
+        whence.registry.METHODS.pop("anew")
     assert scores == [1.0, 2.0]
 
 
@@ -68,4 +68,4 @@ def test_options_that_are_objects_are_kept_by_nobody() -> None:
     head = object()
     one, other = passes(["decoded-grad-cam"], lm_head=head), passes(["decoded-grad-cam"], lm_head=head)
     assert one[0] is not other[0]
-    assert one[0].decodes == [head]
+    assert one[0].lm_heads == [head]

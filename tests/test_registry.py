@@ -17,10 +17,10 @@ from whence import registry
 
 @pytest.fixture(autouse=True)
 def clean() -> None:
-    before = dict(registry._METHODS)
+    before = dict(registry.METHODS)
     yield
-    registry._METHODS.clear()
-    registry._METHODS.update(before)
+    registry.METHODS.clear()
+    registry.METHODS.update(before)
 
 
 def test_a_method_in_a_few_lines() -> None:
@@ -71,10 +71,10 @@ def test_entry_points_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
             whence.method("from-a-plugin", needs={"embeddings"})(lambda trace: trace.embeddings.sum(-1))
 
     monkeypatch.setattr(metadata, "entry_points", lambda group: [Entry()] if group == "whence.methods" else [])
-    registry._load_plugins.cache_clear()
+    registry.load_plugins.cache_clear()
     explainer = whence.load(architectures.model("bert"), architectures.tokenizer())
     assert len(explainer.explain("a charming film", "from-a-plugin")) == 5
-    registry._load_plugins.cache_clear()
+    registry.load_plugins.cache_clear()
 
 
 SHAPES: dict[str, Any] = {

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import whence
 from tests import architectures
-from whence.classes import ClassWords
+from whence.evaluate.classes import ClassWords
 from whence.evaluate.statistics import Figure
 from whence.evaluate.tables import as_csv, as_latex, as_markdown, csv_text
 from whence.render.html import page
@@ -158,7 +158,7 @@ def test_a_report_page_holds_texts_as_data(explainer: whence.Explainer) -> None:
 
 
 def test_tables_in_notebooks_are_escaped() -> None:
-    assert "<script>" not in whence.table.Table([{"<script>": "<script>"}])._repr_html_()
+    assert "<script>" not in whence.render.table.Table([{"<script>": "<script>"}])._repr_html_()
 
 
 def test_latex_is_escaped(explainer: whence.Explainer) -> None:
@@ -210,7 +210,7 @@ def test_json_outputs_hold_no_bare_nan(explainer: whence.Explainer) -> None:
 
 
 def test_pages_of_words_are_escaped(explainer: whence.Explainer) -> None:
-    from whence.classes import class_words
+    from whence.evaluate.classes import class_words
     from whence.render.classes import classes_html
 
     es = [explainer.explain(f"{NASTY} good film", "gae", target) for target in range(3)]

@@ -1,4 +1,4 @@
-"""Measure the shipped models on their whole evaluation sets, on a CPU, through `whence.zoo.load`.
+"""Measure the shipped models on their whole evaluation sets, on a CPU, through `whence.models.zoo.load`.
 
     python -m train.evaluate --model sentiment --data DATA/sst2_dev.parquet
     python -m train.evaluate --model all --data DATA
@@ -29,7 +29,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from train.common import CLS, MASK, SEP, Log, Row, encode, read_table
 from train.question_answering import encode_questions, scores
-from whence import zoo
+from whence.models import zoo
 
 HELD_OUT_TEXTS = ("imdb_test", "agnews_test", "snli_test", "squad2_dev_half")
 TABLES = {

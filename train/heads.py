@@ -2,7 +2,7 @@
 
     python -m train.heads TREEBANK.conllu[.gz] [NAME …]
 
-Run it again whenever the weights change: the masks in src/whence/zoo/heads/ belong to the weights beside them.
+Run it again whenever the weights change: the masks in src/whence/models/zoo/heads/ belong to the weights beside them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from whence import zoo
+from whence.models import zoo
 
 
 def main() -> None:

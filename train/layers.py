@@ -3,7 +3,7 @@
     python -m train.layers
 
 Each model plays the revealing and the hiding game on its own samples (`whence.evaluate.layers`), which are part of no evaluation
-set. Run it again whenever the weights change: src/whence/zoo/layers.json belongs to the weights beside it.
+set. Run it again whenever the weights change: src/whence/models/zoo/layers.json belongs to the weights beside it.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from __future__ import annotations
 import json
 
 import whence
-from whence import zoo
 from whence.evaluate.layers import layer_scores
-from whence.zoo.catalogue import ROOT
+from whence.models import zoo
+from whence.models.zoo.catalogue import ROOT
 
 
 def main() -> None:

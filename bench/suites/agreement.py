@@ -16,7 +16,7 @@ from bench.peers import Company
 from bench.settings import DTYPES, Settings, multiplying, weights_dtype
 from bench.table import Row, Table
 from tests import architectures
-from whence import zoo
+from whence.models import zoo
 from whence.registry import all_methods
 
 TEXTS = ["the film was not charming , but funny !", "good", "a slow and very long story . the music is lovely"]

@@ -17,16 +17,16 @@ from bench.measure import Runs, against, measure, synchronize
 from bench.peers import Company
 from bench.settings import Settings, multiplying
 from bench.table import Row, Table
-from whence import zoo
 from whence.evaluate.candidates import parse
 from whence.evaluate.data import read
 from whence.evaluate.engine import Bench, Plan
+from whence.evaluate.metrics.registry import get_metric
 from whence.evaluate.perturbed import Perturber
+from whence.fast.first_token import first_token_only
 from whence.inputs import Batch
-from whence.models import Lent, first_token_only
-from whence.perturb.scheduler import Runner
-from whence.progress import Counter
-from whence.registry import get_metric
+from whence.models import Lent, zoo
+from whence.run.perturb.scheduler import Runner
+from whence.run.progress import Counter
 from whence.trace.recorder import model_inputs
 
 METHODS = ("raw-attention", "rollout", "grads", "attgrads", "attention-gradcam", "gae", "cat", "attcat", "grad-cam")
@@ -57,7 +57,7 @@ def engine_table(settings: Settings) -> Table:
         nonlocal asked
         wanted, keys = bench.ask(rows, cases)
         asked = sum(one.asked for one in wanted)
-        replies = Perturber(explainer.engine, BATCH_TOKENS).answer(wanted, Counter("rows", 1, silent=True))
+        replies = Perturber(explainer.session, BATCH_TOKENS).answer(wanted, Counter("rows", 1, silent=True))
         return bench.collect(cases, replies, keys)
 
     batches = batches_of(engine)

@@ -20,8 +20,8 @@ from bench.settings import DTYPES, Settings, multiplying
 from bench.shapes import bert, bert_lm, floor, random_rows
 from bench.suites import kernels, paths, perturbation, relevance, single_pass
 from bench.table import Row, Table
-from whence import zoo
 from whence.evaluate.data import read
+from whence.models import zoo
 
 ROWS, TOKENS = 256, 128
 SMALL = (16, 64)  # rows, tokens: a batch that does not fill the device, where Python decides

@@ -16,7 +16,8 @@ from bench.settings import Settings
 from bench.shapes import TINY, Shape, bert, floor, random_rows
 from bench.suites import relevance, single_pass
 from bench.table import Table
-from whence.trace import meanwhile, recorder
+from whence.fast import meanwhile
+from whence.trace import recorder
 
 SHAPE = Shape(12, 8, 1, 1000, 512)
 SIZES = ((16, 8), (1, 24))  # rows, tokens

@@ -29,10 +29,10 @@ from bench.peers import Company
 from bench.settings import Settings, multiplying
 from bench.shapes import Shape
 from bench.table import Row, Table
+from whence.fast.halves import storages
 from whence.methods import attention_gradient, distances
 from whence.models import lm_head
-from whence.trace import rules
-from whence.trace.halves import storages
+from whence.relevance import rules
 
 SIZES = ((8, 128), (1, 512), (32, 512), (1, 2048))  # rows, tokens
 TOLERANCE = 1e-4
@@ -140,7 +140,7 @@ def method_table(settings: Settings) -> Table:
     parts = distances.Parts(a, u[..., :1].transpose(1, 2), u[0, 0, :, None], torch.zeros_like(goal), goal[..., 0])
     cases: dict[str, Run] = {
         "mean over heads of max(0, G ⊙ A)": lambda: attention_gradient.positive_products(g, a),
-        "ALTI's distances to own parts": lambda: distances.own_distances(parts, u, goal, 1),
+        "ALTI's distances to own parts": lambda: distances.diagonal_distances(parts, u, goal, 1),
         f"log-sum-exp over {words:,} words": lambda: lm_head.log_sum_exp(features, table, bias),
     }
     title = f"Maps and vocabularies: {shape}, {rows} × {tokens}, {settings.where()}"
@@ -176,7 +176,7 @@ def fused_and_not(
 
 
 def fused(a: torch.Tensor, u: torch.Tensor, goal: torch.Tensor) -> torch.Tensor:
-    from whence.methods.mixing_triton import l1_fused
+    from whence.fast.mixing_triton import l1_fused
 
     return l1_fused(a, u, goal)
 

@@ -1,7 +1,7 @@
 """What path methods cost against the floor, and beside captum, interpreto and inseq at equal work.
 
 On a CPU four layers of the decoder stand for all twelve. The encoder keeps its twelve: what is left out of its last layer would
-weigh more among four (whence.models.first_token).
+weigh more among four (whence.fast.first_token).
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from bench.peers.common import logits_of
 from bench.settings import Settings, multiplying
 from bench.shapes import BERT_BASE, MASK, bert, floor, random_rows, words_tokenizer
 from bench.table import Table
-from whence.perturb import replace, score_rows, units_of
+from whence.run.perturb import replace, score_rows, units_of
 from whence.tasks import Term
 
 ROWS, TOKENS, BATCH = 16, 64, 128
@@ -67,7 +67,7 @@ def tables(settings: Settings, company: Company) -> Iterator[Table]:
 def scheduler(settings: Settings, explainer: whence.Explainer, tokens: int) -> Table:
     """The scheduler against a bare loop over the same rows, in batches of the size that the device runs fastest."""
     model = explainer.model
-    row = explainer.engine.task.encoder.encode(random_rows(1, tokens, model.config.vocab_size))[0]
+    row = explainer.session.task.encoder.encode(random_rows(1, tokens, model.config.vocab_size))[0]
     units = units_of(row)
     count, batch = (64 * BATCH, BATCH) if settings.cuda else (32 if settings.quick else 128, 16)
     keep = np.random.default_rng(0).random((count, units.count)) < 0.5
@@ -76,7 +76,7 @@ def scheduler(settings: Settings, explainer: whence.Explainer, tokens: int) -> T
     terms = [Term((0,), (0,), (0,))] * len(rows)
     runs: Runs = {
         "bare forwards": lambda: logits_of(model, ids, batch).cpu(),
-        "scheduler": lambda: score_rows(explainer.engine, rows, terms, batch_tokens=BATCH * tokens, progress=False),
+        "scheduler": lambda: score_rows(explainer.session, rows, terms, batch_tokens=BATCH * tokens, progress=False),
     }
     found = measure(runs, settings, 2)
     return against(

@@ -135,7 +135,7 @@ def up_to_date(file: Path) -> str:
 
 def draw(file: Path) -> None:
     """Run the page's own commands that draw, and keep what they drew."""
-    from whence.cli import app
+    from whence.apps.cli import app
 
     for line in re.findall(r"^\$ (whence .*--figure .*)$", file.read_text(encoding="utf-8"), flags=re.MULTILINE):
         here = Path.cwd()

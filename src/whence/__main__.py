@@ -1,5 +1,5 @@
 """`python -m whence`."""
 
-from whence.cli import main
+from whence.apps.cli import main
 
 main()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from whence.errors import InputError
+from whence.render.meaning import NOT_SAID, Meaning
+from whence.render.words import Word, words_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,18 +21,6 @@ Floats = NDArray[np.floating[Any]]
 NoneType = type(None)
 Kinds = type | tuple[type, ...]
 STORED = {name: np.dtype(name) for name in ("float16", "float32", "float64")}  # what scores are kept in
-
-
-@dataclass(frozen=True)
-class Word:
-    """A whole word with the summed score of its pieces."""
-
-    text: str
-    score: float
-    tokens: tuple[int, ...]  # which tokens it is made of
-    segment: int  # 0 = text, 1 = pair
-    start: int  # characters [start, end) in its segment
-    end: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,36 +48,22 @@ class Explanation:
     model: str | None = None
     contrast: str | None = None  # the target is explained *rather than* this
     task: str = "sequence-classification"
+    meaning: Meaning = NOT_SAID  # what the method says of its scores; where it is not given, the registry is asked
 
-    @classmethod
-    def of_row(cls, row: Row, same: Mapping[str, Any], **known: Any) -> Explanation:
-        """Of a row whose tokens are described when somebody looks at them. same, known: the fields that the row does not have, those
-        that are the same for many rows and those that are its own."""
-        found = object.__new__(cls)
-        own = found.__dict__
-        own.update(same, **known)
-        own["_row"], own["text"], own["pair"], own["truncated"] = row, row.text, row.pair, row.truncated
-        return found
+    def __post_init__(self) -> None:
+        """Explanations that were stored before they said what their scores mean are drawn as their method declares it today."""
+        if self.meaning is NOT_SAID:
+            from whence.registry import declared_meaning
 
-    if not TYPE_CHECKING:  # to a type checker only the fields are there
-
-        def __getattr__(self, name: str) -> Any:  # asked only for what is not there
-            if name not in OF_TOKENS or "_row" not in self.__dict__:
-                raise AttributeError(name)
-            value = getattr(self.__dict__["_row"], name)
-            self.__dict__[name] = np.array(value) if name == "special" else value
-            return self.__dict__[name]
-
-    def __getstate__(self) -> dict[str, Any]:
-        """For pickle and copy: everything worked out."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
+            object.__setattr__(self, "meaning", declared_meaning(self.method, self.options))
 
     def __len__(self) -> int:
         return len(self.input_ids)
 
     def words(self) -> list[Word]:
-        """Whole words, special tokens left out; a word's score is the sum of its pieces' scores."""
-        return words_of(self, self.scores)
+        """Whole words, special tokens left out; a word's score comes from its pieces' as the method says (`meaning.combine`), by
+        default their sum."""
+        return words_of(self, self.scores, self.meaning.combine)
 
     def top(self, k: int = 10) -> list[Word]:
         """The k words that weigh most, for or against; ties go to the earlier word."""
@@ -106,6 +82,7 @@ class Explanation:
             "task": self.task,
             "method": self.method,
             "options": self.options,
+            "meaning": self.meaning.to_dict(),
             "text": self.text,
             "pair": self.pair,
             "input_ids": list(self.input_ids),
@@ -130,7 +107,7 @@ class Explanation:
             raise InputError(f"this is not a stored Explanation: it lacks {', '.join(missing)}.")
         try:
             found = cls._from_plain(data)
-        except (TypeError, ValueError, AttributeError, KeyError, OverflowError) as error:
+        except (TypeError, ValueError, AttributeError, LookupError, OverflowError) as error:
             raise InputError(f"this is not a stored Explanation: {error}.") from error
         wrong = misfits(found)
         if wrong:
@@ -165,6 +142,7 @@ class Explanation:
             model=data.get("model"),
             contrast=data.get("contrast"),
             task=data.get("task", "sequence-classification"),
+            meaning=Meaning.from_dict(data["meaning"]) if data.get("meaning") is not None else NOT_SAID,
         )
 
     def __eq__(self, other: object) -> bool:
@@ -218,64 +196,6 @@ class Explanation:
         return explanation_figure(self, kind, **options)
 
 
-OF_TOKENS = frozenset(
-    {"input_ids", "tokens", "special", "offsets", "word_ids", "segments"}
-)  # an explanation's tokens, and what people call them
-
-
-class Row(Protocol):
-    """What an Explanation reads of an encoded row; and the fields in OF_TOKENS, when they are asked for."""
-
-    @property
-    def text(self) -> str | None: ...
-
-    @property
-    def pair(self) -> str | None: ...
-
-    @property
-    def truncated(self) -> bool: ...
-
-
-class HasWords(Protocol):
-    """What words are read from: an Explanation, or an encoded row before it is explained."""
-
-    @property
-    def tokens(self) -> tuple[str, ...]: ...
-    @property
-    def special(self) -> Any: ...
-    @property
-    def offsets(self) -> tuple[tuple[int, int], ...]: ...
-    @property
-    def word_ids(self) -> tuple[int | None, ...]: ...
-    @property
-    def segments(self) -> tuple[int | None, ...]: ...
-    @property
-    def text(self) -> str | None: ...
-    @property
-    def pair(self) -> str | None: ...
-
-
-def words_of(row: HasWords, scores: Floats) -> list[Word]:
-    """The whole words of a row, special tokens left out, each with the sum of its pieces' scores."""
-    groups: dict[int, list[int]] = {}
-    for i, number in enumerate(row.word_ids):
-        if number is not None and not row.special[i]:
-            groups.setdefault(number, []).append(i)
-    return [word_of(row, scores, pieces) for pieces in groups.values()]
-
-
-def word_of(row: HasWords, scores: Floats, pieces: list[int]) -> Word:
-    segment = row.segments[pieces[0]] or 0
-    source = row.pair if segment == 1 else row.text
-    start, end = row.offsets[pieces[0]][0], row.offsets[pieces[-1]][1]
-    if source is not None and end > start:
-        text = source[start:end]
-        start, end, text = start + len(text) - len(text.lstrip()), end, text.strip() or text
-    else:
-        text = "".join(plain_piece(row.tokens[i]) for i in pieces)
-    return Word(text, float(scores[pieces].sum()), tuple(pieces), segment, start, end)
-
-
 def misfits(e: Explanation) -> list[str]:
     """The fields of an Explanation that are not what its type says."""
     n = len(e)
@@ -309,8 +229,3 @@ def finite(probability: Any) -> Any:
     if isinstance(probability, (int, float)) and not abs(probability) <= sys.float_info.max:
         raise ValueError("its probability is no finite number")
     return probability
-
-
-def plain_piece(token: str) -> str:
-    """A piece as people would read it: without the tokenizer's own marks."""
-    return token.removeprefix("##").lstrip("Ġ▁").removesuffix("</w>")

@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from whence.engine import Engine, exclusively
 from whence.errors import InputError, Truncated
 from whence.explanation import Explanation
 from whence.inputs import Encoded
+from whence.inputs.numbers import whole
 from whence.models import forked_random_state, untouched
-from whence.numbers import whole
+from whence.run.session import Session, exclusively
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -75,17 +75,17 @@ class Generation:
 
 
 @exclusively
-def write_on(engine: Engine, row: Encoded, count: int, sample: bool, seed: int) -> tuple[int, ...]:
+def write_on(session: Session, row: Encoded, count: int, sample: bool, seed: int) -> tuple[int, ...]:
     """The ids that the model writes after `row`: at most `count`, fewer where it ends its text or can read no more."""
-    room = engine.task.encoder.max_length - len(row)
+    room = session.task.encoder.max_length - len(row)
     if room < 1:
         raise InputError(f"the prompt has {len(row)} tokens and leaves the model no room to write: shorten it.")
     seed = whole("seed", seed, 0, below=SEEDS)
-    model: Any = engine.model
+    model: Any = session.model
     with ExitStack() as stack:
-        stack.enter_context(forked_random_state(engine.model))
-        batch = engine.collate([row])
-        stack.enter_context(untouched(engine.model, pad_id=batch.pad_id))
+        stack.enter_context(forked_random_state(session.model))
+        batch = session.collate([row])
+        stack.enter_context(untouched(session.model, pad_id=batch.pad_id))
         stack.enter_context(torch.no_grad())
         torch.manual_seed(seed)
         seen = torch.ones_like(batch.input_ids) if batch.attention_mask is None else batch.attention_mask
@@ -94,7 +94,7 @@ def write_on(engine: Engine, row: Encoded, count: int, sample: bool, seed: int) 
     new = tuple(int(i) for i in written[0, len(row) :])
     if len(new) == room < count:
         warnings.warn(
-            f"{room} tokens were written, not {count}: the model reads {engine.task.encoder.max_length} at most, the prompt included.",
+            f"{room} tokens were written, not {count}: the model reads {session.task.encoder.max_length} at most, the prompt included.",
             Truncated,
             stacklevel=2,
         )

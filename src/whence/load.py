@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from whence import interrupts, zoo
-from whence.checkpoint import ADAPTER, adapter, check_checkpoint, check_no_file
-from whence.errors import InputError, UnknownName, WhenceError
-from whence.evaluate.layers import choose_layers
-from whence.evaluate.recipe import Recipe, read_recipe
+from whence.errors import InputError, UnknownName, WhenceError, panics_are_errors
 from whence.explainer import Explainer
 from whence.inputs import Encoder
 from whence.models import (
@@ -29,9 +26,14 @@ from whence.models import (
     type_vocab_size,
     uncompiled,
     vocab_size,
+    zoo,
 )
-from whence.panics import panics_are_errors
-from whence.table import Table
+from whence.models.checkpoint import ADAPTER, adapter, check_checkpoint, check_no_file
+from whence.models.zoo.building import LOADING
+from whence.models.zoo.catalogue import find
+from whence.render.table import Table
+from whence.run import interrupts
+from whence.run.plan import Defaults
 from whence.tasks import (
     TASKS,
     CausalLM,
@@ -44,8 +46,9 @@ from whence.tasks import (
     labels_of,
     task_of,
 )
-from whence.zoo.building import LOADING
-from whence.zoo.catalogue import find
+
+if TYPE_CHECKING:
+    from whence.evaluate.recipe import Recipe
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 AUTO_CLASSES = {name: "AutoModel" + suffix for name, suffix in TASKS.items()}
@@ -121,18 +124,23 @@ def load(
     live.train(False)
     ready = explainer(live, tokenizer or own, task, type(live).__name__, str(model), lm_head)
     if embedded:
-        ready.embedded_heads = zoo.head_mask(str(model))
-        ready.tuned = auto_layers(zoo.layers(str(model)))
+        tuned = auto_layers(zoo.layers(str(model)))
+        ready.defaults = Defaults(tuned=tuned, head_mask=zoo.head_mask(str(model)))
     return follow(ready, recipe, sample)
 
 
 def follow(ready: Explainer, recipe: str | Path | Recipe | None, sample: Any) -> Explainer:
     """The explainer with a recipe's method and options for its own, and layers chosen on a sample."""
     if sample is not None:
-        ready.tuned = auto_layers(choose_layers(ready, sample))
+        from whence.evaluate.layers import choose_layers
+
+        ready.defaults = replace(ready.defaults, tuned=auto_layers(choose_layers(ready, sample)))
     if recipe is not None:
-        found = read_recipe(recipe)
-        ready.preferred, ready.tuned = (found.method, found.options), {**ready.tuned, **found.tuned}
+        from whence.evaluate.recipe import read_recipe
+
+        chosen = read_recipe(recipe)
+        tuned = {**ready.defaults.tuned, **chosen.tuned}
+        ready.defaults = replace(ready.defaults, method=chosen.method, options=chosen.options, tuned=tuned)
     return ready
 
 

@@ -14,7 +14,7 @@ import whence
 import whence.corpus
 from tests import architectures
 from tests.cli.test_cli import cli  # noqa: F401  (the fixture)
-from whence.bad_rows import BadRow, sentence
+from whence.corpus.bad_rows import BadRow, sentence
 from whence.errors import BadRows, InputError
 from whence.evaluate.check import check
 from whence.evaluate.data import read
@@ -316,7 +316,7 @@ def test_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
         (tmp_path / folder / "a.csv").write_text('text\ngood\n"stray\nbad\n')
     examples = read(str(tmp_path / "*" / "a.csv"), strict=False)
     assert [e.place for e in examples if e.error] == [f"{tmp_path}/x/a.csv:3", f"{tmp_path}/y/a.csv:3"]
-    source = whence.data.source_of(str(tmp_path / "*" / "a.csv"))
+    source = whence.corpus.sources.source_of(str(tmp_path / "*" / "a.csv"))
     assert source.place(4) == f"{tmp_path}/y/a.csv:3"
 
 

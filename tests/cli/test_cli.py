@@ -15,7 +15,7 @@ import torch
 import transformers
 
 import whence
-from whence.cli import main
+from whence.apps.cli import main
 
 TEXT = "it 's a charming and often affecting journey ."
 

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.evaluate.test_report import MODEL, texts
-from whence.cli import app
+from whence.apps.cli import app
 from whence.errors import InputError, UnknownName
 
 RUN = CliRunner()

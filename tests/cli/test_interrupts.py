@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import whence
-from whence import interrupts
+from whence.run import interrupts
 
 PACKAGE = str(Path(whence.__file__).parent)
 MODULE = [sys.executable, "-m", "whence"]
@@ -58,18 +58,20 @@ def test_ctrl_c_during_imports(program: list[str]) -> None:
 
 def reached(err: str) -> bool:
     """Whether the package was being imported, beyond the line that sets Ctrl-C up."""
-    return (f'{PACKAGE}/__init__.py"' in err and "from whence import interrupts" not in err) or f"{PACKAGE}/cli" in err
+    return (
+        f'{PACKAGE}/__init__.py"' in err and "from whence.run import interrupts" not in err
+    ) or f"{PACKAGE}/apps" in err
 
 
 def test_the_package_sets_up_ctrl_c_before_it_imports_anything() -> None:
     lines = (Path(PACKAGE) / "__init__.py").read_text(encoding="utf-8").split('"""')[2].strip().splitlines()
-    assert lines[0].startswith("from whence import interrupts")
+    assert lines[0].startswith("from whence.run import interrupts")
 
 
 @pytest.mark.parametrize("before", ["default_int_handler", "SIG_IGN", "SIG_DFL"])
 def test_who_imports_whence_keeps_the_signal(before: str) -> None:
     code = (
-        f"import signal; signal.signal(signal.SIGINT, signal.{before}); import whence.cli; "
+        f"import signal; signal.signal(signal.SIGINT, signal.{before}); import whence.apps.cli; "
         f"assert signal.getsignal(signal.SIGINT) is signal.{before}"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
@@ -99,8 +101,8 @@ def test_is_program(given: list[str], own: list[str], expected: bool, monkeypatc
 def test_ctrl_c_when_everything_is_done() -> None:
     """While Python ends; the status stays that of the command."""
     code = (
-        "import os, signal, sys; sys.orig_argv = sys.argv = ['whence', '--version']; import whence.cli, atexit; "
-        "atexit.register(os.kill, os.getpid(), signal.SIGINT); whence.cli.main()"
+        "import os, signal, sys; sys.orig_argv = sys.argv = ['whence', '--version']; import whence.apps.cli, atexit; "
+        "atexit.register(os.kill, os.getpid(), signal.SIGINT); whence.apps.cli.main()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (0, "")

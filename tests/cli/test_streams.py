@@ -17,8 +17,8 @@ import pytest
 from typer.main import get_command
 
 from tests.cli.test_cli import cli  # noqa: F401  (the fixture)
-from whence.cli import app
-from whence.cli.streams import from_stdin
+from whence.apps.cli import app
+from whence.apps.cli.streams import from_stdin
 from whence.errors import InputError
 
 TEXT = "a charming but slow film"
@@ -92,7 +92,7 @@ def test_stdin_of_another_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
     "words", [("explain", "-"), ("explain", "--question", "Who?", "--context", "-"), ("classes", "-")]
 )
 def test_every_command_says_so(words: tuple[str, ...], capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from whence.cli import main
+    from whence.apps.cli import main
 
     latin(monkeypatch)
     monkeypatch.setattr(sys, "argv", ["whence", *words])
@@ -161,7 +161,7 @@ def test_a_real_command_in_a_deleted_directory(tmp_path: Path) -> None:
 def test_what_is_no_text_is_said_wherever_it_is_read(
     capsys: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, packed: Any, says: str
 ) -> None:
-    from whence.cli import main
+    from whence.apps.cli import main
 
     data = packed("good film\nbad film\n")
     for name in ("films.txt", "films.csv", "films.jsonl", "films.json"):

@@ -29,14 +29,13 @@ import torch
 
 import whence
 import whence.corpus
-import whence.provenance
+import whence.run.provenance
 from tests import architectures
 from tests.corpus.common import METHODS, checkpoint, made, shards, texts
-from whence import cluster
-from whence.corpus import plan, worker
+from whence.corpus import cluster, plan, worker
 from whence.corpus.job import MAX_PADDING
+from whence.corpus.sources.files import MANIFEST
 from whence.corpus.table import COLUMNS
-from whence.data.files import MANIFEST
 from whence.errors import InputError, ModelError, NotSupported, UnknownName, WhenceError
 
 SMALL: dict[str, Any] = {"shard_rows": 8, "batch_tokens": 128, "progress": False}
@@ -431,7 +430,7 @@ def test_a_disk_error_loses_nothing_finished(
             raise OSError(number, os.strerror(number))
         right(handle)
 
-    monkeypatch.setattr(whence.provenance.os, "fsync", fsync)
+    monkeypatch.setattr(whence.run.provenance.os, "fsync", fsync)
     says = {errno.ENOSPC: "no space left", errno.EROFS: "nothing may be written", errno.EIO: "cannot be used"}[number]
     with pytest.raises(WhenceError, match=says):
         whence.corpus.run(rows, tmp_path / "out", tiny, METHODS, **SMALL)

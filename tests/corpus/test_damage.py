@@ -19,10 +19,10 @@ import whence
 import whence.corpus
 from tests import architectures
 from tests.corpus.common import METHODS, checkpoint, shards, texts
-from whence import cluster
-from whence.data import run_records
-from whence.data.files import MANIFEST
-from whence.data.runs import manifest_of
+from whence.corpus import cluster
+from whence.corpus.sources import run_records
+from whence.corpus.sources.files import MANIFEST
+from whence.corpus.sources.runs import manifest_of
 from whence.errors import InputError, WhenceError
 from whence.evaluate.data import read as read_examples
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import whence.corpus
 from tests.corpus.common import METHODS, checkpoint, made, shards, start, texts
-from whence.data.files import MANIFEST
+from whence.corpus.sources.files import MANIFEST
 
 KILLS = 10
 

@@ -24,15 +24,15 @@ import whence.corpus
 from tests import architectures
 from tests.corpus.common import checkpoint, shards, texts
 from tests.corpus.test_corpus import StandIn
-from whence import cluster, version
-from whence.corpus import local, manifest, worker
+from whence import version
+from whence.corpus import cluster, local, manifest, worker
 from whence.corpus.job import Job
+from whence.corpus.sources import source_of
+from whence.corpus.sources.files import MANIFEST
+from whence.corpus.sources.runs import manifest_of
 from whence.corpus.worker import Worker
-from whence.data import source_of
-from whence.data.files import MANIFEST
-from whence.data.runs import manifest_of
 from whence.errors import InputError, ModelError, WhenceError
-from whence.provenance import identity_of
+from whence.run.provenance import identity_of
 
 SMALL: dict[str, Any] = {"shard_rows": 4, "batch_tokens": 128, "progress": False, "threads": 1}
 
@@ -129,7 +129,7 @@ def test_a_checkpoint_may_be_moved_and_used_meanwhile(tmp_path: Path) -> None:
 
 def test_adapters_that_are_switched_off_are_another_model(tmp_path: Path) -> None:
     peft = pytest.importorskip("peft")
-    model = architectures.model("bert", torch.float32)
+    model = architectures.build("bert", torch.float32)
     model.add_adapter(peft.LoraConfig(r=2, target_modules=["query"], init_lora_weights=False))
     explainer = whence.load(model, architectures.tokenizer())
     on = identity_of(explainer.model, explainer.tokenizer)
@@ -146,7 +146,7 @@ def test_adapters_that_are_switched_off_are_another_model(tmp_path: Path) -> Non
 
 
 def test_a_head_mask_is_its_content(tiny: whence.Explainer, tmp_path: Path) -> None:
-    from whence.heads import HeadMask
+    from whence.relevance.head_mask import HeadMask
 
     ones, other = ((1, 1, 1, 1),) * 3, ((1, 0, 1, 1),) * 3
     file = tmp_path / "mask.json"

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from whence.data import source_of, stream
-from whence.data.encoding import check_text
+from whence.corpus.sources import source_of, stream
+from whence.corpus.sources.encoding import check_text
 from whence.errors import InputError
 from whence.evaluate.data import read
 

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from whence.data import Files, expand, source_of, stream
-from whence.data import files as module
-from whence.data.files import MANIFEST
+from whence.corpus.sources import Files, expand, source_of, stream
+from whence.corpus.sources import files as module
+from whence.corpus.sources.files import MANIFEST
 from whence.errors import InputError
 
 ROWS = [{"text": f"row {i}" + ('\nwith, a "line"' if i % 7 == 0 else ""), "n": str(i)} for i in range(100)]

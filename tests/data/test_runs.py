@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from whence.data import run_records
-from whence.data.files import MANIFEST
-from whence.data.runs import about_shard, manifest_of
+from whence.corpus.sources import run_records
+from whence.corpus.sources.files import MANIFEST
+from whence.corpus.sources.runs import about_shard, manifest_of
 from whence.errors import InputError
 
 SETTINGS: dict[str, Any] = {

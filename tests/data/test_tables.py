@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whence.data import files as module
-from whence.data import source_of, tables
-from whence.data.tables import Lines, comma_rows
+from whence.corpus.sources import files as module
+from whence.corpus.sources import source_of, tables
+from whence.corpus.sources.tables import Lines, comma_rows
 from whence.errors import InputError
 
 

@@ -26,7 +26,7 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
-from whence.cli import app
+from whence.apps.cli import app
 
 ROOT = Path(__file__).parents[2]
 SHOWN = {"text", "json", "toml", "yaml", "html", "bibtex"}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from whence.data import guess
+from whence.corpus.sources import guess
 from whence.errors import InputError, UnknownName, WhenceError
 from whence.evaluate.data import answer_of, answer_tokens, class_of, marked_tokens, read
 

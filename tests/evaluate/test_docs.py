@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import whence
-from whence.cli import app
+from whence.apps.cli import app
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 

@@ -13,12 +13,12 @@ from tests.metrics import by_hand
 from whence.evaluate.candidates import groups, parse
 from whence.evaluate.data import Example
 from whence.evaluate.engine import Bench, Plan
+from whence.evaluate.metrics import Case, Steps
+from whence.evaluate.metrics.registry import get_metric
 from whence.evaluate.perturbed import Perturber, Wanted, closed_up
-from whence.metrics import Case, Steps
-from whence.perturb import Rows, hide, score_rows
-from whence.progress import Counter
-from whence.registry import get_metric
-from whence.tasks import Ask, Term
+from whence.run.perturb import Rows, hide, score_rows
+from whence.run.progress import Counter
+from whence.tasks import Question, Term
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "models"
 TITLES = ["aopc", "lodds", "comprehensiveness:eraser", "sufficiency:alti", "hiding-auc", "revealing-auc:probability"]
@@ -48,7 +48,7 @@ def test_every_metric_as_by_hand(tiny: whence.Explainer) -> None:
 
 
 def test_rows_are_asked_for_once(tiny: whence.Explainer, monkeypatch: pytest.MonkeyPatch) -> None:
-    row = tiny.engine.task.encode(inputs()[1:2], [Ask()], "truncate")[0][0]
+    row = tiny.session.task.encode(inputs()[1:2], [Question()], "truncate")[0][0]
     wanted = Wanted(row, Term((0,), (0,), (0,)))
     order = np.array(row.free)
     for _ in range(3):  # three methods that agree
@@ -64,7 +64,7 @@ def test_rows_are_asked_for_once(tiny: whence.Explainer, monkeypatch: pytest.Mon
         return values
 
     monkeypatch.setattr(sys.modules[Perturber.__module__], "score_rows", counted)
-    Perturber(tiny.engine, 8192).answer([wanted], Counter("rows", 1, silent=True))
+    Perturber(tiny.session, 8192).answer([wanted], Counter("rows", 1, silent=True))
     assert ran == [4]  # the whole row is one of them
 
 
@@ -72,13 +72,13 @@ def test_rows_are_asked_for_once(tiny: whence.Explainer, monkeypatch: pytest.Mon
 def test_hidden_tokens_need_not_be_computed(model: str) -> None:
     ex = whence.load(GOLDEN / model, dtype="float64")
     ids = [101, *range(5, 17), 102] if model == "bert_cls" else [0, *range(5, 17), 2]
-    row = ex.engine.task.encode([{"input_ids": ids}], [Ask()], "truncate")[0][0]
+    row = ex.session.task.encode([{"input_ids": ids}], [Question()], "truncate")[0][0]
     keep = np.random.default_rng(0).random((20, len(row))) < 0.5
     keep[:, [0, -1]] = True
     start = {"bert_cls": 0, "roberta_cls": 2}[model]
     terms = [Term((0,), (1,), (0,))] * 20
-    short = score_rows(ex.engine, closed_up(row, keep, start), terms, batch_tokens=8192, progress=False)
-    long = score_rows(ex.engine, hide(row, keep, 7), terms, batch_tokens=8192, progress=False)
+    short = score_rows(ex.session, closed_up(row, keep, start), terms, batch_tokens=8192, progress=False)
+    long = score_rows(ex.session, hide(row, keep, 7), terms, batch_tokens=8192, progress=False)
     np.testing.assert_allclose(short.y, long.y, atol=1e-12)
 
 

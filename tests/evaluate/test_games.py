@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import whence
-from whence import zoo
 from whence.evaluate.check import check, play, together, whole
 from whence.evaluate.games import (
     BETTER,
@@ -23,9 +22,10 @@ from whence.evaluate.games import (
     open_game,
     random_scores,
 )
+from whence.evaluate.metrics import Measured
 from whence.methods.baseline import draw
-from whence.metrics import Measured
-from whence.tasks import Ask
+from whence.models import zoo
+from whence.tasks import Question
 
 SEEDS = 5  # of random scores
 METHODS = ("attnlrp", "deeplift")
@@ -81,7 +81,7 @@ def test_random_orders_are_nobodys() -> None:
 
 def test_both_games_share_their_rows(sentiment: whence.Explainer) -> None:
     text = "a slow and silly film with a charming end that nobody will believe for a moment ."
-    (row,) = sentiment.rows([text], [Ask()], "error", 8192)
+    (row,) = sentiment.rows([text], [Question()], "error", 8192)
     board = Board(open_game(sentiment, row), sentiment.explain(text, "gradient"))
     steps = sum(len(steps.counts) for steps in board.steps)
     assert steps == 2 * 11 * (1 + ORDERS)

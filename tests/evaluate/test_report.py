@@ -17,11 +17,11 @@ import whence
 from tests import architectures
 from whence.errors import InputError, UnknownName
 from whence.evaluate import engine
+from whence.evaluate.metrics import Steps
+from whence.evaluate.metrics.agreement import spearman_correlation
 from whence.evaluate.perturbed import Perturber, Wanted
 from whence.evaluate.statistics import Figure
 from whence.evaluate.tables import as_csv, as_latex, as_markdown
-from whence.metrics import Steps
-from whence.metrics.agreement import spearman_correlation
 from whence.tasks import Term
 
 MODEL = Path(__file__).parent.parent / "golden" / "models" / "bert_cls2"
@@ -181,7 +181,7 @@ def test_agreement_of_models_and_with_people(tiny: whence.Explainer) -> None:
 
 
 def test_a_metric_of_ones_own(tiny: whence.Explainer) -> None:
-    from whence import registry
+    from whence.evaluate.metrics import registry
 
     @whence.metric("first-rank", better="lower")
     def first_rank(case: Any) -> float:
@@ -230,7 +230,7 @@ def test_models_are_compared_where_one_s_target_can_be_asked_of_another() -> Non
 
 
 def test_a_metric_that_returns_no_number_is_named(tiny: whence.Explainer) -> None:
-    from whence import registry
+    from whence.evaluate.metrics import registry
 
     for answer in ("high", [1.0], None, True):
         whence.metric("odd")(lambda case, answer=answer: answer)
@@ -244,7 +244,7 @@ def test_a_metric_that_returns_no_number_is_named(tiny: whence.Explainer) -> Non
 def test_padding_within_a_text_stays_where_it_is_when_words_are_hidden() -> None:
     """RoBERTa counts positions past it, so rows without their hidden tokens would not be the same."""
     ex = whence.load(architectures.build("roberta"), architectures.tokenizer())
-    perturber = Perturber(ex.engine, 512)
+    perturber = Perturber(ex.session, 512)
     for ids in ([2, 9, 12, 0, 13, 20, 3], [2, 9, 12, 13, 20, 3]):
         (row,) = ex.rows([{"input_ids": ids}], [ex.ask()], "error", 512)
         steps = Steps("hide", np.array(row.free), (0, 2))

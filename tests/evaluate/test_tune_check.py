@@ -43,7 +43,7 @@ def test_tune_finds_the_truth_among_noise(tmp_path: Path) -> None:
         tuned.recipe.save(tmp_path / "recipe.json")
         assert read_recipe(tmp_path / "recipe.json").options == {"noise": 0.0}
     finally:
-        del registry._METHODS["oracle"]
+        del registry.METHODS["oracle"]
 
 
 def test_default_candidates_cover_layers() -> None:

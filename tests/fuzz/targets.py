@@ -19,16 +19,16 @@ import numpy as np
 
 import whence
 from tests import architectures
-from whence.bad_rows import BadRow
-from whence.cli.saved import as_rows, saved_rows
-from whence.cli.streams import decode
+from whence.apps.cli.saved import as_rows, saved_rows
+from whence.apps.cli.streams import decode
 from whence.corpus import Saved
-from whence.data import source_of
-from whence.data.files import MANIFEST
-from whence.data.tables import Lines, comma_rows
+from whence.corpus.bad_rows import BadRow
+from whence.corpus.sources import source_of
+from whence.corpus.sources.files import MANIFEST
+from whence.corpus.sources.tables import Lines, comma_rows
+from whence.evaluate.heads.conllu import read_conllu
 from whence.evaluate.recipe import read_recipe
-from whence.heads.conllu import read_conllu
-from whence.heads.mask import as_mask
+from whence.relevance.head_mask import as_mask
 
 METHODS = ("gae", "gradient", "occlusion")
 TARGETS: dict[str, Callable[[bytes], None]] = {}

@@ -17,11 +17,11 @@ from typer.testing import CliRunner
 
 import whence
 from tests import architectures
-from whence import heads
-from whence.cli import app
+from whence.apps.cli import app
 from whence.errors import InputError, NotSupported, UnknownName
-from whence.heads.conllu import ROOT, Sentence, Word
-from whence.heads.statistics import pieces_of
+from whence.evaluate import heads
+from whence.evaluate.heads.conllu import ROOT, Sentence, Word
+from whence.evaluate.heads.statistics import pieces_of
 
 CONLLU = """# text = We don't like it.
 1\tWe\twe\tPRON\t_\t_\t4\tnsubj\t_\t_
@@ -201,7 +201,7 @@ def test_thresholds_are_options() -> None:
 
 
 def test_words_meet_pieces_by_characters() -> None:
-    row = whence.load(architectures.model("bert"), architectures.tokenizer()).engine.task.encoder.encode(
+    row = whence.load(architectures.model("bert"), architectures.tokenizer()).session.task.encoder.encode(
         ["slowed, film"]
     )[0]
     assert row.tokens == ("[CLS]", "slow", "##ed", ",", "film", "[SEP]")

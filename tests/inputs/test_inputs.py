@@ -16,9 +16,8 @@ from transformers import PreTrainedTokenizer
 import whence
 from tests import architectures
 from whence.errors import InputError
-from whence.inputs.batching import pack, unused_id
 from whence.inputs.encode import Encoder
-from whence.inputs.encoded import Encoded
+from whence.inputs.rows import Encoded, pack, unused_id
 from whence.inputs.words import words_from_pieces
 
 

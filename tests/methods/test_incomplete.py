@@ -15,13 +15,13 @@ from transformers import AutoModelForSequenceClassification
 import whence
 import whence.corpus
 from tests import architectures
-from whence.cli.main import main
+from whence.apps.cli.main import main
+from whence.apps.serve.answers import explained
 from whence.errors import Incomplete
 from whence.evaluate import check
 from whence.render.html import compare_html
 from whence.render.report import row_of
 from whence.render.terminal import compare_text
-from whence.serve.answers import explained
 
 TEXT = "Despite a slow start and a silly subplot, this courtroom drama grips like a vice."
 SHORT = "a charming and often affecting journey"
@@ -105,7 +105,7 @@ def test_a_model_that_jumps_is_found_out() -> None:
 
 
 def test_deeplift_says_what_rounding_took(sentiment: whence.Explainer, monkeypatch: pytest.MonkeyPatch) -> None:
-    from whence.paths import runner
+    from whence.run import paths as runner
 
     multipliers = runner.multipliers
 

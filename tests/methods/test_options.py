@@ -11,7 +11,7 @@ import pytest
 
 import whence
 from tests import architectures
-from whence.numbers import short
+from whence.inputs.numbers import short
 from whence.registry import all_methods
 
 HUGE = 10**5000  # more digits than Python writes

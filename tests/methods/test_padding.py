@@ -13,11 +13,11 @@ import torch
 import whence
 from tests import architectures
 from tests.tasks import matrix
+from whence.evaluate.metrics import Steps
 from whence.evaluate.perturbed import Perturber, Wanted
 from whence.inputs.padding import padding_of
-from whence.metrics import Steps
-from whence.progress import counting
-from whence.tasks import Ask, Term
+from whence.run.progress import counting
+from whence.tasks import Question, Term
 
 NAMES = ("bert", "roberta", "distilbert", "gpt2", "llama", "qwen2")
 TEXTS = ([7, 9, 12, 20, 30, 8, 11], [14, 15, 9, 33])
@@ -227,10 +227,10 @@ def test_erasure_metrics_leave_padding_alone(architecture: str, action: str) -> 
     first = ids.index(TEXTS[0][0])
 
     def answers(item: dict[str, Any]) -> Any:
-        wanted = Wanted(ex.encode(item, Ask(1))[0], Term((0,), (1,), (0,)))
+        wanted = Wanted(ex.encode(item, Question(1))[0], Term((0,), (1,), (0,)))
         key = wanted.ask(Steps(action, first + np.arange(5)[::-1], (1, 2, 4)))
         with counting("evaluating", 0, False) as counter:
-            (replies,) = Perturber(ex.engine, 64).answer([wanted], counter)
+            (replies,) = Perturber(ex.session, 64).answer([wanted], counter)
         return replies.answers(*key)
 
     right, found = answers({"input_ids": ids}), answers(padded(ids, "behind", 0))

@@ -15,17 +15,18 @@ from torch import Tensor
 import whence
 from tests import architectures
 from tests.methods.test_relevance import COVERED, ROWS, gap
-from whence import progress
-from whence.engine import Engine
 from whence.errors import InputError, ModelError, NotSupported, UnknownName
 from whence.methods.gradient import l1_shares
-from whence.methods.ground import Ground, Here
+from whence.methods.ground import Ground, PathBatch
 from whence.methods.path import gauss_legendre, gradient_shap, smoothgrad
-from whence.paths import run_paths
-from whence.paths.runner import ground_of
-from whence.registry import get_method
+from whence.models import zoo
+from whence.relevance import deeplift
+from whence.relevance.rules import RULE_SETS
+from whence.run import progress
+from whence.run.paths import ground_of, run_paths
+from whence.run.plan import Plan
+from whence.run.session import Session
 from whence.tasks import Target, Term
-from whence.trace import RULE_SETS, deeplift
 
 MASK = architectures.VOCABULARY["[MASK]"]
 METHODS = {
@@ -52,14 +53,14 @@ def masked(e: whence.Explanation, mask_id: int) -> list[int]:
     return [i if special else mask_id for i, special in zip(e.input_ids, e.special, strict=True)]
 
 
-def here_of(ex: whence.Explainer, row: dict[str, Any], count: int) -> tuple[Here, Tensor]:
+def here_of(ex: whence.Explainer, row: dict[str, Any], count: int) -> tuple[PathBatch, Tensor]:
     """All points of one row, seen from outside the runner, and the row's ids `count` times."""
-    (encoded,) = ex.engine.task.encoder.encode([row])
-    ground = ground_of(ex.engine)
+    (encoded,) = ex.session.task.encoder.encode([row])
+    ground = ground_of(ex.session)
     ids = torch.tensor([encoded.input_ids] * count)
     free = torch.zeros_like(ids, dtype=torch.bool)
     free[:, list(encoded.free)] = True
-    here = Here(ground, [encoded.input_ids] * count, range(count), [count] * count, ground.embed(ids), free)
+    here = PathBatch(ground, [encoded.input_ids] * count, range(count), [count] * count, ground.embed(ids), free)
     return here, ids
 
 
@@ -222,12 +223,12 @@ def test_expected_gradients_come_near_the_difference_with_many_samples() -> None
 def test_log_probabilities_are_handed_down_too() -> None:
     """Terms of log p, as continuations of causal language models have, mixed with one of a logit."""
     ex = explainer("bert")
-    rows = ex.engine.task.encoder.encode(ROWS)
+    rows = ex.session.task.encoder.encode(ROWS)
     kinds = ["log-probability", "logit", "log-probability"]
     terms = [Term((0,), (1,), (0,), (2,) if i == 2 else None, of=of) for i, of in enumerate(kinds)]
     targets = [Target("x", 1, (term,)) for term in terms]
-    method = get_method("deeplift")
-    found = run_paths(ex.engine, rows, targets, {"deeplift": (method, method.check({}))}, batch_tokens=64)["deeplift"]
+    calls = Plan.of(["deeplift"], {}).calls
+    found = run_paths(ex.session, rows, targets, calls, batch_tokens=64)["deeplift"]
     for row, part, of, i in zip(rows, found, kinds, range(3), strict=True):
         with torch.no_grad():
             base = [MASK if j in row.free else t for j, t in enumerate(row.input_ids)]
@@ -259,7 +260,7 @@ def test_every_task_sums_to_the_difference(name: str, given: Any, options: dict[
 
 
 def test_auto_adds_steps_only_to_rows_that_need_them(sentiment: whence.Explainer) -> None:
-    texts = [row["text"] for row in whence.zoo.samples("sentiment")[:6]]
+    texts = [row["text"] for row in zoo.samples("sentiment")[:6]]
     found = sentiment.explain(texts, "integrated-gradients", steps="auto")
     used = {e.options["steps"] for e in found}
     assert len(used) > 1
@@ -307,22 +308,21 @@ def test_padding_order_and_batching_change_nothing(name: str) -> None:
 
 def test_points_of_many_rows_fill_batches_and_leave_one_open_sum(monkeypatch: pytest.MonkeyPatch) -> None:
     """40 rows of 6 tokens × 30 steps with a budget of 240 tokens: 30 full batches, the 40 texts and their one baseline."""
-    from whence.paths import runner
+    from whence.run import paths as runner
 
     ex = explainer("bert")
     rows = [{"input_ids": [2, 5 + i, 6, 7, 8, 3]} for i in range(40)]
     sizes: list[int] = []
-    collate = Engine.collate
+    collate = Session.collate
 
-    def counting(self: Engine, part: Any) -> Any:
+    def counting(self: Session, part: Any) -> Any:
         sizes.append(len(part))
         return collate(self, part)
 
-    monkeypatch.setattr(Engine, "collate", counting)
-    (encoded, targets) = ex.engine.task.encoder.encode(rows), [Target("x", 1, (Term((0,), (1,), (0,)),))] * 40
-    method = get_method("integrated-gradients")
-    plan = {"ig": (method, method.check({"steps": 30}))}
-    (found,) = runner.run_paths(ex.engine, encoded, targets, plan, batch_tokens=240).values()
+    monkeypatch.setattr(Session, "collate", counting)
+    (encoded, targets) = ex.session.task.encoder.encode(rows), [Target("x", 1, (Term((0,), (1,), (0,)),))] * 40
+    calls = Plan.of(["integrated-gradients"], {"steps": 30}).calls
+    (found,) = runner.run_paths(ex.session, encoded, targets, calls, batch_tokens=240).values()
     assert len(found) == 40
     assert sizes == [40, 1] + [40] * 30
 
@@ -330,14 +330,14 @@ def test_points_of_many_rows_fill_batches_and_leave_one_open_sum(monkeypatch: py
 def test_short_memory_halves_the_batch_and_loses_no_point(monkeypatch: pytest.MonkeyPatch) -> None:
     ex = explainer("bert")
     wanted = ex.explain(ROWS, list(METHODS), 1)
-    collate = Engine.collate
+    collate = Session.collate
 
-    def small(self: Engine, part: Any) -> Any:
+    def small(self: Session, part: Any) -> Any:
         if len(part) > 6:
             raise MemoryError
         return collate(self, part)
 
-    monkeypatch.setattr(Engine, "collate", small)
+    monkeypatch.setattr(Session, "collate", small)
     for method, es in ex.explain(ROWS, list(METHODS), 1).items():
         for a, b in zip(es, wanted[method], strict=True):
             np.testing.assert_allclose(a.scores, b.scores, atol=1e-12)
@@ -385,7 +385,7 @@ def test_points_lie_on_the_models_device() -> None:
 
     ground = Ground(embed, 9, frozenset(), 4, 0)
     x = torch.zeros(2, 3, 4, device="meta")
-    here = Here(ground, [(5, 6, 7), (5, 6)], [0, 0], [1, 1], x, torch.ones(2, 3, dtype=torch.bool, device="meta"))
+    here = PathBatch(ground, [(5, 6, 7), (5, 6)], [0, 0], [1, 1], x, torch.ones(2, 3, dtype=torch.bool, device="meta"))
     for name in ("mask", "pad", "zero", "random"):
         assert here.baseline(name, here.chance(0)).device == x.device
     assert here.per_point([0.5, 0.5]).device == x.device
@@ -480,7 +480,7 @@ def test_deeplift_bears_a_baseline_of_zeros_under_norms_that_do_not_centre() -> 
 
 def test_deeplift_says_when_it_cannot_be_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
     ex = explainer("bert")
-    monkeypatch.setattr("whence.trace.deeplift.scaled_ends", lambda c, scale: (1e3, 1e3 * deeplift.middle(c)))
+    monkeypatch.setattr("whence.relevance.deeplift.scaled_ends", lambda c, scale: (1e3, 1e3 * deeplift.middle(c)))
     with pytest.raises(ModelError, match="misses it by"):
         ex.explain(ROWS[0], "deeplift", 1)
 

@@ -127,7 +127,7 @@ def test_lime_is_a_weighted_ridge_on_the_same_samples() -> None:
     e = bert()
     found = e.explain(SHORT, "lime", 2, samples=60, seed=7)
     f, inside = game(e, SHORT, 2)
-    row = e.engine.task.encoder.encode([SHORT])[0]
+    row = e.session.task.encoder.encode([SHORT])[0]
     u = len(inside)
     random = np.random.default_rng([7, *row.input_ids])
     lost = random.integers(1, u + 1, 59)
@@ -486,7 +486,7 @@ def test_a_text_of_one_unit() -> None:
 
 
 def test_a_method_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+    monkeypatch.setattr(registry, "METHODS", dict(registry.METHODS))
 
     @whence.method("leave-one-in", kind="perturbation", family="mine")
     def leave_one_in(text: Any, *, unit: str = "word") -> Any:

@@ -14,9 +14,10 @@ from torch import Tensor, nn
 import whence
 from tests import architectures
 from whence.errors import InputError, NotSupported, UnknownName
+from whence.models import zoo
+from whence.relevance.pass_through import relevance_ready
+from whence.relevance.rules import RuleSet
 from whence.trace.attention import Attended
-from whence.trace.relevance import relevance_ready
-from whence.trace.rules import RuleSet
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 COVERED = (
@@ -81,14 +82,16 @@ def test_deep_taylor_conserves_at_every_layer(name: str) -> None:
 def test_masked_relevance_is_conserved_too(name: str) -> None:
     """The paper variant's pass, read at the hidden states; one layer's mask is all zero."""
     from whence.inputs import collate
-    from whence.trace import HeadParts, RelevancePass, record
+    from whence.relevance.gates import HeadParts
+    from whence.relevance.operations import RelevancePass
+    from whence.trace import record
 
     ex = explainer(name)
     heads = HeadParts((((1, 0, 0, 1), (0, 0, 0, 0), (2, 0, 1, 0)), ((0, 0, 0, 1), (0, 0, 0, 0), (0, 1, 0, 0))))
     needs = frozenset({"hidden.relevance"})
-    rows = ex.engine.task.encoder.encode(ROWS)
+    rows = ex.session.task.encoder.encode(ROWS)
     batch = collate(rows, 0, ex.device)
-    with record(ex.model, ex.engine.task, batch, needs, "deep-taylor") as recording:
+    with record(ex.model, ex.session.task, batch, needs, "deep-taylor") as recording:
         trace = recording.toward(architectures.first_logit(ex, rows, recording), last=False)
         trace = recording.with_relevance(trace, RelevancePass("deep-taylor", heads), needs, last=True)
     for layer in trace.hidden_relevance:
@@ -224,7 +227,7 @@ def test_a_map_gets_half_of_the_relevance_of_what_it_makes(
 @pytest.mark.parametrize("method", ["transatt", "mask-lrp", "lrp", "partial-lrp"])
 def test_float32_holds_against_float64(method: str, sentiment: whence.Explainer) -> None:
     """A sample of what docs/decisions measured on 210 sentences."""
-    texts = [row["text"] for row in whence.zoo.samples("sentiment")[:8]]
+    texts = [row["text"] for row in zoo.samples("sentiment")[:8]]
     options = {"head_mask": np.random.default_rng(0).random((6, 12)) < 0.3} if method == "mask-lrp" else {}
     exact = whence.load("sentiment", dtype="float64").explain(texts, method, 1, **options)
     gaps = [gap(a.scores, b.scores) for a, b in zip(sentiment.explain(texts, method, 1, **options), exact, strict=True)]
@@ -259,8 +262,8 @@ def test_masks_come_with_the_embedded_models(sentiment: whence.Explainer) -> Non
     e = sentiment.explain("a charming and often affecting journey", "mask-lrp")
     assert e.options["head_mask"]["source"] == "embedded (sentiment)"
     assert whence.Explanation.from_dict(json.loads(json.dumps(e.to_dict()))) == e
-    for name in whence.zoo.names():
-        mask = whence.heads.load_mask(whence.zoo.head_mask(name))
+    for name in zoo.names():
+        mask = whence.relevance.head_mask.load_mask(zoo.head_mask(name))
         assert mask.provenance["model"] == name
         assert mask.count
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from whence.metrics import Answers, Case, Steps
+from whence.evaluate.metrics import Answers, Case, Steps
 
 PAD, MASK = 0, 103
 

@@ -15,9 +15,9 @@ import torch
 
 import whence
 from tests.metrics import by_hand
-from whence.metrics import Case, Measured
-from whence.metrics.agreement import spearman_correlation
-from whence.registry import get_metric
+from whence.evaluate.metrics import Case, Measured
+from whence.evaluate.metrics.agreement import spearman_correlation
+from whence.evaluate.metrics.registry import get_metric
 
 DIRECTORY = Path(__file__).parent.parent / "golden"
 GOLDEN: dict[str, Any] = json.loads(gzip.decompress((DIRECTORY / "metrics.json.gz").read_bytes()))

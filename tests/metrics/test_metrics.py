@@ -8,10 +8,10 @@ from scipy.stats import kendalltau
 
 import whence
 from whence.errors import InputError, UnknownName
-from whence.metrics import Answers, Case
-from whence.metrics.agreement import area_under_precision, spearman_correlation, tau
-from whence.metrics.overlap import Corpus, class_rankings
-from whence.registry import get_metric
+from whence.evaluate.metrics import Answers, Case
+from whence.evaluate.metrics.agreement import area_under_precision, spearman_correlation, tau
+from whence.evaluate.metrics.overlap import Corpus, class_rankings
+from whence.evaluate.metrics.registry import get_metric
 
 SPECIAL = np.array([True, False, False, False, False, True])
 

@@ -14,10 +14,11 @@ from torch import Tensor, nn
 import whence
 from tests import architectures
 from whence.explainer import Explainer
+from whence.fast import asked_places
+from whence.fast.asked_places import asked_places_only, head_of
 from whence.inputs import Batch
-from whence.models import Lent, asked_places, untouched
-from whence.models.asked_places import asked_places_only, head_of
-from whence.perturb import score_rows
+from whence.models import Lent, untouched
+from whence.run.perturb import score_rows
 from whence.tasks import Term
 from whence.tasks.masked_lm import MaskedLM
 from whence.trace import recorder
@@ -96,10 +97,10 @@ def test_predictions_and_perturbed_rows() -> None:
     terms = [Term((0,), (9,), row.places) for row in rows]
     with pytest.MonkeyPatch.context() as patched:
         whole(patched)
-        wanted = score_rows(explainer.engine, rows, terms, batch_tokens=64)
+        wanted = score_rows(explainer.session, rows, terms, batch_tokens=64)
         said = explainer.predict(TEXTS["causal-lm"])
     with rows_of_head(explainer.model) as seen:
-        found = score_rows(explainer.engine, rows, terms, batch_tokens=64)
+        found = score_rows(explainer.session, rows, terms, batch_tokens=64)
         again = explainer.predict(TEXTS["causal-lm"])
     assert set(seen[-2:]) == {1}
     assert found.log_probability is not None
@@ -149,7 +150,7 @@ def test_a_task_that_reads_logits_in_its_own_way_gets_those_of_every_token() -> 
 
     explainer = loaded("masked-lm", "bert")
     wanted = explainer.explain(TEXTS["masked-lm"][0], "gradient-x-input").scores
-    task: Any = explainer.engine.task
+    task: Any = explainer.session.task
     own = Explainer(explainer.model, explainer.tokenizer, FirstPlace(task.encoder, task.vocabulary))
     np.testing.assert_allclose(own.explain(TEXTS["masked-lm"][0], "gradient-x-input").scores, wanted)
     assert len(own.explain(TEXTS["masked-lm"][0], "occlusion").scores) == len(wanted)
@@ -167,12 +168,12 @@ def test_a_head_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_classifiers_and_batches_that_ask_everywhere_are_left_alone() -> None:
     classifier = whence.load(architectures.model("bert"), architectures.tokenizer())
-    batch = classifier.engine.collate(classifier.rows(["a film"], [classifier.ask()], "error", 8192))
+    batch = classifier.session.collate(classifier.rows(["a film"], [classifier.ask()], "error", 8192))
     with untouched(classifier.model) as lent:
         assert isinstance(asked_places_only(classifier.model, lent, batch), nullcontext)
     explainer = loaded("causal-lm", "gpt2")
     one = explainer.rows([{"input_ids": [7]}], [explainer.ask()], "error", 8192)
     assert isinstance(
-        asked_places_only(explainer.model, Lent.of(explainer.model), explainer.engine.collate(one)), nullcontext
+        asked_places_only(explainer.model, Lent.of(explainer.model), explainer.session.collate(one)), nullcontext
     )
     assert explainer.predict({"input_ids": [7]}).label

@@ -13,8 +13,9 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 import whence
 from tests import architectures
 from whence.errors import ModelError
-from whence.models import Lent, first_token_only, layers_of, reads_first_token, untouched
-from whence.perturb import score_rows
+from whence.fast.first_token import first_token_only, reads_first_token
+from whence.models import Lent, layers_of, untouched
+from whence.run.perturb import score_rows
 from whence.tasks import Term
 
 POST_NORM = {"bert", "roberta", "xlm-roberta", "distilbert", "electra"}
@@ -167,7 +168,7 @@ def test_weights_that_are_no_numbers_say_nothing_about_what_a_model_reads() -> N
     with torch.no_grad():
         weight[:] = torch.nan
     with pytest.raises(ModelError, match="NaN"):
-        score_rows(ex.engine, rows, terms, batch_tokens=64)
+        score_rows(ex.session, rows, terms, batch_tokens=64)
     with torch.no_grad():
         weight.copy_(kept)
     assert reads_first_token(model)

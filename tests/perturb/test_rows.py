@@ -10,7 +10,7 @@ import pytest
 import whence
 from tests import architectures
 from whence.inputs import Encoded, Encoder
-from whence.perturb import Rows, delete, hide, replace, units_of
+from whence.run.perturb import Rows, delete, hide, replace, units_of
 
 
 def encoder() -> Encoder:

@@ -12,9 +12,9 @@ import torch
 
 import whence
 from tests import architectures
-from whence import progress
-from whence.perturb import Rows, replace, score_rows
-from whence.perturb.scheduler import unused_id
+from whence.run import progress
+from whence.run.perturb import Rows, replace, score_rows
+from whence.run.perturb.scheduler import unused_id
 from whence.tasks import Term
 
 TEXTS = ["a charming film", "dull", "the plot is slow , dull and never moving", "not bad !", "a charming film"]
@@ -38,8 +38,8 @@ def literally(e: whence.Explainer, text: str) -> torch.Tensor:
 @pytest.mark.parametrize("name", ["bert", "roberta", "deberta-v2", "gpt2"])
 def test_values_are_the_models_own_at_any_budget(name: str, batch_tokens: int) -> None:
     e = explainer(name, **({} if name != "roberta" else {"max_position_embeddings": 66}))
-    rows = e.engine.task.encoder.encode(TEXTS)
-    values = score_rows(e.engine, rows, [label(i % 3) for i in range(5)], batch_tokens=batch_tokens, progress=False)
+    rows = e.session.task.encoder.encode(TEXTS)
+    values = score_rows(e.session, rows, [label(i % 3) for i in range(5)], batch_tokens=batch_tokens, progress=False)
     answers = e.predict(TEXTS)
     for i in range(5):
         assert values.probability is not None
@@ -52,10 +52,10 @@ def test_values_are_the_models_own_at_any_budget(name: str, batch_tokens: int) -
 
 def test_a_row_runs_once_for_all_its_terms() -> None:
     e = explainer()
-    rows = e.engine.task.encoder.encode(TEXTS[:2] * 6)
+    rows = e.session.task.encoder.encode(TEXTS[:2] * 6)
     seen = count_rows(e)
     terms = [label(i // 4) for i in range(12)]
-    values = score_rows(e.engine, rows, terms, batch_tokens=4096, progress=False)
+    values = score_rows(e.session, rows, terms, batch_tokens=4096, progress=False)
     assert values.forwards == 2 == sum(seen)
     for i in range(12):
         assert values.y[i] == pytest.approx(float(literally(e, TEXTS[i % 2])[i // 4]), abs=1e-9)
@@ -70,9 +70,9 @@ def count_rows(e: whence.Explainer) -> list[int]:
 
 def test_contrasts_and_log_probabilities() -> None:
     e = explainer()
-    rows = e.engine.task.encoder.encode(TEXTS[:1] * 3)
+    rows = e.session.task.encoder.encode(TEXTS[:1] * 3)
     terms = [label(0), Term((0,), (0,), (0,), (2,)), Term((0,), (1,), (0,), of="log-probability")]
-    values = score_rows(e.engine, rows, terms, batch_tokens=4096, progress=False)
+    values = score_rows(e.session, rows, terms, batch_tokens=4096, progress=False)
     logits = literally(e, TEXTS[0])
     np.testing.assert_allclose(
         values.y, [logits[0], logits[0] - logits[2], logits.log_softmax(-1)[1]], rtol=0, atol=1e-9
@@ -83,20 +83,20 @@ def test_contrasts_and_log_probabilities() -> None:
 
 def test_regression_has_no_probability_and_nothing_is_nothing() -> None:
     e = explainer(num_labels=1)
-    rows = e.engine.task.encoder.encode(TEXTS)
-    assert score_rows(e.engine, rows, [label(0)] * 5, batch_tokens=64).log_probability is None
-    assert len(score_rows(e.engine, [], [], batch_tokens=64).y) == 0
+    rows = e.session.task.encoder.encode(TEXTS)
+    assert score_rows(e.session, rows, [label(0)] * 5, batch_tokens=64).log_probability is None
+    assert len(score_rows(e.session, [], [], batch_tokens=64).y) == 0
     with pytest.raises(whence.InputError, match="1 terms for 5 rows"):
-        score_rows(e.engine, rows, [label(0)], batch_tokens=64)
+        score_rows(e.session, rows, [label(0)], batch_tokens=64)
 
 
 def test_a_decoder_answers_at_its_last_token_even_if_that_was_replaced_by_padding() -> None:
     e = explainer("gpt2")
-    row = e.engine.task.encoder.encode([TEXTS[2]])[0]
+    row = e.session.task.encoder.encode([TEXTS[2]])[0]
     last = len(row) - 1
     keep = np.ones((1, len(row)), bool)
     keep[0, last] = False
-    value = score_rows(e.engine, replace(row, keep, 0), [label(1)], batch_tokens=64, progress=False).y[0]
+    value = score_rows(e.session, replace(row, keep, 0), [label(1)], batch_tokens=64, progress=False).y[0]
     ids = torch.tensor([[*row.input_ids[:last], 0]])
     with torch.no_grad():
         hidden = e.model.transformer(ids).last_hidden_state
@@ -107,9 +107,9 @@ def test_padding_for_a_model_that_has_none() -> None:
     rows = Rows(np.array([0, 1, 3, 1]), np.array([2, 2]), np.ones(4, bool), None, None, np.zeros((2, 0), np.int64))
     assert unused_id(rows) == 2
     e = explainer("gpt2", pad_token_id=None)
-    encoded = e.engine.task.encoder.encode(TEXTS)
-    together = score_rows(e.engine, encoded, [label(0)] * 5, batch_tokens=4096, progress=False).y
-    alone = [score_rows(e.engine, [r], [label(0)], batch_tokens=1, progress=False).y[0] for r in encoded]
+    encoded = e.session.task.encoder.encode(TEXTS)
+    together = score_rows(e.session, encoded, [label(0)] * 5, batch_tokens=4096, progress=False).y
+    alone = [score_rows(e.session, [r], [label(0)], batch_tokens=1, progress=False).y[0] for r in encoded]
     np.testing.assert_allclose(together, alone, atol=1e-9)
     assert e.model.config.pad_token_id is None
 
@@ -117,7 +117,7 @@ def test_padding_for_a_model_that_has_none() -> None:
 def test_the_model_is_given_back_after_an_interrupt() -> None:
     e = explainer()
     e.model.train()
-    rows = e.engine.task.encoder.encode(TEXTS)
+    rows = e.session.task.encoder.encode(TEXTS)
     calls = []
 
     def interrupt(*_: object) -> None:
@@ -127,7 +127,7 @@ def test_the_model_is_given_back_after_an_interrupt() -> None:
 
     handle = e.model.register_forward_pre_hook(interrupt)
     with pytest.raises(KeyboardInterrupt):
-        score_rows(e.engine, rows, [label(0)] * 5, batch_tokens=1, progress=False)
+        score_rows(e.session, rows, [label(0)] * 5, batch_tokens=1, progress=False)
     handle.remove()
     assert all(m.training for m in e.model.modules())
     assert all(p.requires_grad for p in e.model.parameters())
@@ -135,21 +135,21 @@ def test_the_model_is_given_back_after_an_interrupt() -> None:
 
 def test_memory_that_does_not_suffice_halves_the_batch() -> None:
     e = explainer()
-    rows = e.engine.task.encoder.encode(TEXTS)
-    expected = score_rows(e.engine, rows, [label(0)] * 5, batch_tokens=4096, progress=False).y
+    rows = e.session.task.encoder.encode(TEXTS)
+    expected = score_rows(e.session, rows, [label(0)] * 5, batch_tokens=4096, progress=False).y
 
     def small(module: Any, args: Any, kwargs: Any) -> None:
         if len(kwargs["input_ids"]) > 1:
             raise torch.OutOfMemoryError("not enough memory")
 
     e.model.register_forward_pre_hook(small, with_kwargs=True)
-    found = score_rows(e.engine, rows, [label(0)] * 5, batch_tokens=4096, progress=False).y
+    found = score_rows(e.session, rows, [label(0)] * 5, batch_tokens=4096, progress=False).y
     np.testing.assert_allclose(found, expected, atol=1e-9)
 
 
 def test_logits_that_are_not_finite_are_refused() -> None:
     e = explainer()
-    rows = e.engine.task.encoder.encode(TEXTS)
+    rows = e.session.task.encoder.encode(TEXTS)
 
     def break_it(module: Any, args: Any, output: Any) -> Any:
         output.logits[0, 0] = torch.nan
@@ -157,7 +157,7 @@ def test_logits_that_are_not_finite_are_refused() -> None:
 
     e.model.register_forward_hook(break_it)
     with pytest.raises(whence.ModelError, match="not finite"):
-        score_rows(e.engine, rows, [label(0)] * 5, batch_tokens=4096, progress=False)
+        score_rows(e.session, rows, [label(0)] * 5, batch_tokens=4096, progress=False)
 
 
 def test_progress_counts_rows_and_logs_lines_where_there_is_no_terminal(
@@ -165,10 +165,10 @@ def test_progress_counts_rows_and_logs_lines_where_there_is_no_terminal(
 ) -> None:
     monkeypatch.setattr(progress, "LOG_SECONDS", 0.0)
     e = explainer()
-    rows = e.engine.task.encoder.encode(TEXTS)
+    rows = e.session.task.encoder.encode(TEXTS)
     with caplog.at_level(logging.INFO, "whence"):
-        score_rows(e.engine, rows, [label(0)] * 5, batch_tokens=1, label="measuring")
-        score_rows(e.engine, rows, [label(0)] * 5, batch_tokens=1, label="measuring quietly", progress=False)
+        score_rows(e.session, rows, [label(0)] * 5, batch_tokens=1, label="measuring")
+        score_rows(e.session, rows, [label(0)] * 5, batch_tokens=1, label="measuring quietly", progress=False)
     assert caplog.messages[-1].startswith("measuring: 5 of 5 rows, ")
     assert re.search(r" rows/s, [\d:]+ left$", caplog.messages[-1])
 

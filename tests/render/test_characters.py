@@ -10,7 +10,7 @@ import pytest
 
 import whence
 from tests.render.common import make, texts_of
-from whence.classes import class_words
+from whence.evaluate.classes import class_words
 from whence.render.characters import as_json, visible
 from whence.render.classes import classes_html, classes_text
 from whence.render.highlight import text_figure

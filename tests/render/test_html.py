@@ -12,7 +12,7 @@ import pytest
 
 import whence
 from tests.render.common import HOSTILE, make
-from whence.classes import class_words
+from whence.evaluate.classes import class_words
 from whence.render.classes import classes_html, classes_text
 from whence.render.html import compare_html, page, style_sheet
 from whence.render.report import report_html

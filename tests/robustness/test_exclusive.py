@@ -21,19 +21,20 @@ from transformers import BertForMaskedLM, BertForSequenceClassification, PreTrai
 
 import whence
 from tests import architectures
-from whence import heads
+from whence.apps.serve.jobs import Asked
+from whence.apps.serve.predict import Predict
+from whence.apps.serve.worker import run_jobs
+from whence.evaluate import heads
+from whence.evaluate.heads.conllu import Sentence
+from whence.evaluate.metrics import Steps
 from whence.evaluate.perturbed import Perturber, Wanted
-from whence.heads.conllu import Sentence
 from whence.inputs import Encoded
-from whence.metrics import Steps
 from whence.models import lock_of, reads_of, untouched
-from whence.passes import plan_methods
-from whence.perturb import score_rows
-from whence.progress import counting
-from whence.serve.jobs import Asked
-from whence.serve.predict import Predict
-from whence.serve.worker import run_jobs
-from whence.tasks import Ask, Term
+from whence.run.perturb import score_rows
+from whence.run.plan import Defaults, Plan
+from whence.run.progress import counting
+from whence.run.session import Session
+from whence.tasks import Question, Term
 
 LENT = 7  # the padding id that the other thread lends: the last token of ROW, which is then taken for padding
 ROW = {"input_ids": [9, 12, 20, LENT]}
@@ -61,7 +62,7 @@ def lent_elsewhere(model: PreTrainedModel) -> Iterator[None]:
 
 
 def encoded(ex: whence.Explainer) -> list[Encoded]:
-    return [ex.encode(row, Ask(1))[0] for row in (ROW, LONG)]
+    return [ex.encode(row, Question(1))[0] for row in (ROW, LONG)]
 
 
 def scores(found: dict[str, list[list[whence.Explanation]]]) -> list[Any]:
@@ -69,20 +70,21 @@ def scores(found: dict[str, list[list[whence.Explanation]]]) -> list[Any]:
 
 
 def attribute(ex: whence.Explainer) -> Any:
-    plan = plan_methods(["attcat", "occlusion", "integrated-gradients"], {"steps": 3})
-    return scores(ex.attribute(encoded(ex), [Ask(1)] * 2, plan))
+    plan = Plan.of(["attcat", "occlusion", "integrated-gradients"], {"steps": 3})
+    return scores(ex.attribute(encoded(ex), [Question(1)] * 2, plan))
 
 
 def score(ex: whence.Explainer) -> Any:
     terms = [Term((0,), (1,), (0,))] * 2
-    return score_rows(ex.engine, encoded(ex), terms, batch_tokens=64, progress=False).y.tolist()
+    return score_rows(ex.session, encoded(ex), terms, batch_tokens=64, progress=False).y.tolist()
 
 
 def evaluate(ex: whence.Explainer) -> Any:
     """The rows that an erasure metric wants, of a model without a token that could stand in for others."""
     wanted = Wanted(encoded(ex)[0], Term((0,), (1,), (0,)))
     wanted.ask(Steps("pad", np.arange(4), (1, 2)))
-    bare = replace(ex.engine, task=replace(ex.engine.task, encoder=replace(ex.engine.task.encoder, tokenizer=None)))
+    task = ex.session.task
+    bare = Session(ex.model, replace(task, encoder=replace(task.encoder, tokenizer=None)), ex.session.lm_heads)
     with counting("evaluating", 0, False) as counter, pytest.raises(whence.NotSupported, match="no 'pad' token"):
         Perturber(bare, 64).answer([wanted], counter)
 
@@ -94,7 +96,7 @@ def serve(ex: whence.Explainer) -> Any:
 
 def load(ex: whence.Explainer) -> Any:
     again = whence.load(ex.model, ex.tokenizer)
-    return again.engine.task.pad_id, again.engine.task.encoder.special_ids, predict(again)
+    return again.session.task.pad_id, again.session.task.encoder.special_ids, predict(again)
 
 
 def predict(ex: whence.Explainer) -> Any:
@@ -155,17 +157,18 @@ def test_a_plan_stays_as_its_caller_made_it(tmp_path: Path) -> None:
     for seed, mask in enumerate((HEAD_MASK, [row[::-1] for row in HEAD_MASK])):
         model = architectures.build("bert", torch.float32, seed=seed)
         explainers.append(whence.load(model, architectures.tokenizer()))
-        explainers[-1].embedded_heads = tmp_path / f"{seed}.json"
-        heads.as_mask(mask).save(explainers[-1].embedded_heads)
+        explainers[-1].defaults = Defaults(head_mask=tmp_path / f"{seed}.json")
+        heads.as_mask(mask).save(tmp_path / f"{seed}.json")
     item = {"input_ids": [2, 9, 12, 20, 3]}
-    plan = plan_methods(["mask-lrp", "attcat"], {})
-    before = copy.deepcopy({name: options for name, (_, options) in plan.items()})
+    names, asked = ["mask-lrp", "attcat"], Question(1)
     for explainer in explainers:
+        plan = Plan.of(names, {}, explainer.defaults)
+        before = [dict(call.options) for call in plan.calls]
         assert explainer.max_pairs(plan) is not None  # which a corpus run asks first
-        found = explainer.attribute([explainer.encode(item, Ask(1))[0]], [Ask(1)], plan)["mask-lrp"][0][0]
-        right = explainer.explain(item, list(plan), 1, head_mask=explainer.embedded_heads)["mask-lrp"]
+        found = explainer.attribute([explainer.encode(item, asked)[0]], [asked], plan)["mask-lrp"][0][0]
+        right = explainer.explain(item, names, 1, head_mask=explainer.defaults.head_mask)["mask-lrp"]
         assert np.array_equal(found.scores, right.scores)
-        assert {name: options for name, (_, options) in plan.items()} == before
+        assert [dict(call.options) for call in plan.calls] == before
 
 
 @contextmanager
@@ -188,11 +191,11 @@ def test_a_text_is_not_cut_by_the_truncation_of_another_thread() -> None:
 
     def cut() -> None:
         while not stop.is_set():
-            short.rows([text] * 8, [Ask(1)] * 8, "truncate", 8192)
+            short.rows([text] * 8, [Question(1)] * 8, "truncate", 8192)
 
     with switching_often(), ThreadPoolExecutor(1) as pool:
         working = pool.submit(cut)
-        lengths = {len(row) for _ in range(100) for row in long.rows([text] * 8, [Ask(1)] * 8, "truncate", 8192)}
+        lengths = {len(row) for _ in range(100) for row in long.rows([text] * 8, [Question(1)] * 8, "truncate", 8192)}
         stop.set()
         working.result()
     assert lengths == {802}
@@ -244,11 +247,11 @@ def test_rows_of_a_corpus_are_right_while_other_threads_explain() -> None:
     explainer = whence.load(model, architectures.tokenizer())
     random, stop = np.random.default_rng(0), threading.Event()
     items = [{"input_ids": [9, *random.integers(0, 4, length).tolist()]} for length in random.integers(2, 9, 60)]
-    plan = plan_methods(["attcat"], {})
+    plan = Plan.of(["attcat"], {})
 
     def explained(start: int) -> Any:
-        rows = [explainer.encode(item, Ask(1))[0] for item in items[start : start + 4]]
-        return scores(explainer.attribute(rows, [Ask(1)] * len(rows), plan))
+        rows = [explainer.encode(item, Question(1))[0] for item in items[start : start + 4]]
+        return scores(explainer.attribute(rows, [Question(1)] * len(rows), plan))
 
     def beside(number: int) -> None:
         while not stop.is_set():

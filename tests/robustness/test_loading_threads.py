@@ -14,8 +14,8 @@ from transformers import BertConfig, BertForSequenceClassification, GPT2LMHeadMo
 
 import whence
 from tests import architectures
-from whence import zoo
-from whence.zoo import loading
+from whence.models import zoo
+from whence.models.zoo import loading
 
 PATIENCE = 1.0  # seconds for the other thread to come as far as it can, if nothing holds it
 

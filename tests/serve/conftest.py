@@ -16,9 +16,9 @@ from starlette.testclient import TestClient
 
 import whence
 from tests import architectures
-from whence import zoo
-from whence.serve import Settings, create_app
-from whence.serve.run import listen, server_of, url_of
+from whence.apps.serve import Settings, create_app
+from whence.apps.serve.run import listen, server_of, url_of
+from whence.models import zoo
 
 TEXT = "it 's a charming and often affecting journey ."
 

@@ -14,8 +14,8 @@ from starlette.testclient import TestClient
 
 from tests.serve.conftest import TEXT, listening, serving, tiny
 from tests.test_bad_input import BAD_TEXTS, ODD_TEXTS
+from whence.apps.serve import Settings
 from whence.errors import InputError
-from whence.serve import Settings
 
 # the suite asks the same requests every time; WHENCE_SCHEMATHESIS=N makes up N new ones for every operation
 EXAMPLES = int(os.environ.get("WHENCE_SCHEMATHESIS", "10"))

@@ -11,9 +11,9 @@ from starlette.testclient import TestClient
 
 import whence
 from tests.serve.conftest import serving, tiny
-from whence import zoo
+from whence.apps.serve.survey import LITTLE
+from whence.models import zoo
 from whence.registry import all_methods, get_method
-from whence.serve.survey import LITTLE
 
 TEXTS: dict[str, dict[str, Any]] = {
     "sentiment": {"text": "a good film"},

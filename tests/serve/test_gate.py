@@ -17,8 +17,8 @@ from starlette.testclient import TestClient
 
 import whence
 from tests.serve.conftest import listening, serving, tiny
-from whence.serve import Settings
-from whence.serve.jobs import Explain
+from whence.apps.serve import Settings
+from whence.apps.serve.jobs import Explain
 
 GOOD = {"text": "good film", "method": "gae"}
 
@@ -147,7 +147,7 @@ def test_large_bodies_are_refused(small: TestClient) -> None:
 
 
 def test_a_body_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("whence.serve.gate.BODY_SECONDS", 0.2)
+    monkeypatch.setattr("whence.apps.serve.gate.BODY_SECONDS", 0.2)
     with listening({"m": tiny()}) as url:
         host, port = url.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port)), timeout=10) as link:
@@ -172,7 +172,7 @@ def test_too_many_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def until(ask: Callable[[], httpx.Response], status: int) -> httpx.Response:
-    """Ask until the answer has this status: requests of other threads may still be on their way."""
+    """Question until the answer has this status: requests of other threads may still be on their way."""
     deadline = time.monotonic() + 10
     while (reply := ask()).status_code != status:
         assert time.monotonic() < deadline, reply.text
@@ -200,7 +200,7 @@ def test_work_that_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_client_that_leaves_takes_its_work_along(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "whence.serve")
+    caplog.set_level(logging.INFO, "whence.apps.serve")
     with listening({"m": tiny()}) as url, slow(monkeypatch) as (begun, _):
         httpx.get(f"{url}/api/models")
         with pytest.raises(httpx.ReadTimeout):

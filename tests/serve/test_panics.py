@@ -16,9 +16,9 @@ import whence
 from tests import architectures
 from tests.serve.conftest import serving, tiny
 from tests.test_panics import BAD, GOOD, SAYS, panicking
-from whence.serve.jobs import Asked, Explain
-from whence.serve.settings import Settings
-from whence.serve.worker import Unavailable, Worker
+from whence.apps.serve.jobs import Asked, Explain
+from whence.apps.serve.settings import Settings
+from whence.apps.serve.worker import Unavailable, Worker
 
 ROUTES: dict[str, dict[str, Any]] = {
     "predict": {},

@@ -18,8 +18,8 @@ import torch
 
 from tests import architectures
 from tests.serve.conftest import TEXT, process
-from whence.cli import main
-from whence.cli.serve import named
+from whence.apps.cli import main
+from whence.apps.cli.serve import named
 
 
 def test_stopping_in_the_middle_of_requests() -> None:

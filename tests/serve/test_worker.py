@@ -13,10 +13,10 @@ import pytest
 
 import whence
 from tests.serve.conftest import tiny
-from whence.serve.jobs import Asked, Explain
-from whence.serve.predict import Predict
-from whence.serve.settings import Settings
-from whence.serve.worker import Abandoned, Unavailable, Worker
+from whence.apps.serve.jobs import Asked, Explain
+from whence.apps.serve.predict import Predict
+from whence.apps.serve.settings import Settings
+from whence.apps.serve.worker import Abandoned, Unavailable, Worker
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*were longer than")
 

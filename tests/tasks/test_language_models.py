@@ -282,7 +282,7 @@ def test_a_prompt_of_4096_tokens_runs_with_the_gradient_family(monkeypatch: pyte
     row = {"input_ids": [5 + i % 90 for i in range(4096)]}
     found = ex.explain(row, ["gradient", "gradient-x-input", "simple", "cat", "grad-cam", "attnlrp"])
     assert all(e.scores.shape == (4096,) and np.abs(e.scores).max() > 0 for e in found.values())
-    monkeypatch.setattr("whence.room.free_memory", lambda device: 10**8)
+    monkeypatch.setattr("whence.run.session.free_memory", lambda device: 10**8)
     for method in ("attcat", "alti", "transatt", "deeplift"):
         with pytest.raises(
             whence.ModelError, match=r"4096 tokens takes about \d+ GB, and 0 GB are free.*gradient-x-input"

@@ -134,7 +134,7 @@ def test_why_this_answer_and_not_that(qa: whence.Explainer) -> None:
 def test_the_best_span_is_the_best_of_all(tiny: whence.Explainer) -> None:
     """Against a loop over every start and end in the context, of answers up to 30 tokens."""
     context = "the film was a charming journey , " * 6
-    (row,) = tiny.engine.task._windows({"question": "is it ?", "context": context}, None, "", "error")
+    (row,) = tiny.session.task._windows({"question": "is it ?", "context": context}, None, "", "error")
     inside = [i for i, s in enumerate(row.segments) if s == 1]
     assert len(inside) > MAX_ANSWER
     for seed in range(20):
@@ -154,7 +154,7 @@ def test_a_long_context_is_read_in_windows(qa: whence.Explainer) -> None:
     for found in e.values():
         assert found.target == "Anna Smith"
         assert found.truncated
-        assert len(found) <= qa.engine.task.encoder.max_length
+        assert len(found) <= qa.session.task.encoder.max_length
         where = [a for (a, _), s in zip(found.offsets, found.segments, strict=True) if s == 1]
         assert where[0] <= context.index("Anna") <= where[-1]  # offsets are those of the whole context
         assert {w.text for w in found.top(4)} & {"Who", "Anna", "Smith", "written"}

@@ -18,7 +18,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 import whence
 from tests import architectures
 from whence.models import layers_of
-from whence.trace import cuts
+from whence.relevance import cuts
 
 TEXT = "the film was not charming , but funny !"
 FOLLOWING = [

@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from whence.errors import NotSupported
-from whence.trace import deeplift
-from whence.trace.deeplift import DEEPLIFT
-from whence.trace.relevance import relevance_ready
+from whence.relevance import deeplift
+from whence.relevance.deeplift import DEEPLIFT
+from whence.relevance.pass_through import relevance_ready
 
 Function = Callable[[Tensor], Tensor]
 

@@ -16,9 +16,10 @@ from transformers import PreTrainedModel
 
 import whence
 from tests.architectures import build, model, tokenizer
-from whence.trace import graph, recorder
-from whence.trace.operations import Run
-from whence.trace.rules import rule_set
+from whence.fast import graph
+from whence.relevance.operations import Run
+from whence.relevance.rules import rule_set
+from whence.trace import recorder
 
 TEXTS = ["a charming journey", "dull and far too long , really", "good"]
 ON_GRAPH = ("bert", "distilbert", "electra", "albert", "modernbert", "gpt2", "llama", "qwen2", "mistral")

@@ -15,11 +15,11 @@ from torch import nn
 
 import whence
 from tests import architectures
-from whence.engine import Engine
 from whence.errors import ModelError
+from whence.fast import meanwhile
 from whence.models import Lender, Lent, ModelChanged
 from whence.models.layers import layers_of
-from whence.trace import meanwhile, recorder
+from whence.trace import recorder
 
 TEXTS = ["a charming film", "the plot is slow , dull and never moving", "good"]
 METHODS = ["gradient-x-input", "attcat", "attnlrp", "alti"]
@@ -172,7 +172,7 @@ def test_a_new_hook_is_called_once_and_sees_whole_rows(late: list[bool]) -> None
     seen: list[tuple[int, ...]] = []
     model: Any = explainer.model
     model.bert.encoder.layer[-1].output.register_forward_hook(lambda module, args, output: seen.append(output.shape))
-    batch = explainer.engine.collate(explainer.rows(TEXTS, [explainer.ask()] * len(TEXTS), "error", 8192))
+    batch = explainer.session.collate(explainer.rows(TEXTS, [explainer.ask()] * len(TEXTS), "error", 8192))
     explainer.explain(TEXTS, "gradient-x-input")
     assert seen == [(*batch.input_ids.shape, 32)]
 
@@ -210,14 +210,14 @@ def test_a_batch_is_run_again_where_the_model_had_changed() -> None:
     explainer, runs = loaded(), []
     rows = explainer.rows(TEXTS, [explainer.ask()] * len(TEXTS), "error", 8192)
 
-    def run(part: Any, numbers: Any) -> list[int]:
-        runs.append(list(numbers))
-        if len(runs) == 1:
-            raise ModelChanged
-        return list(numbers)
-
-    assert explainer.engine.in_memory(rows, [2, 0], run) == [2, 0]
-    assert runs == [[2, 0], [2, 0]]
+    batches = explainer.session.batches(rows, 8192)
+    for numbers in batches:
+        with batches.fitting(numbers):
+            runs.append(numbers)
+            if len(runs) == 1:
+                raise ModelChanged
+    assert len(runs) == 2
+    assert runs[0] == runs[1]
 
 
 def test_nothing_is_remembered_of_another_model() -> None:
@@ -233,10 +233,9 @@ def test_copies_and_pickles_remember_nothing(late: list[bool]) -> None:
     explainer = loaded()
     for _ in range(2):
         wanted = scores(explainer)
-    twin = copy.deepcopy(explainer.engine)
+    twin = copy.deepcopy(explainer.session)
     assert twin.lender.believed(twin.model) is None
-    assert pickle.loads(pickle.dumps(explainer.engine.lender)).believed(explainer.model) is None
-    assert Engine(explainer.model, explainer.engine.task) == explainer.engine
+    assert pickle.loads(pickle.dumps(explainer.session.lender)).believed(explainer.model) is None
     agree(scores(explainer), wanted)
 
 

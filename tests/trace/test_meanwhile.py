@@ -15,8 +15,9 @@ import torch
 import whence
 from tests import architectures
 from whence.errors import ModelError
-from whence.trace import meanwhile, recorder, recording
-from whence.trace.meanwhile import Later, Meanwhile
+from whence.fast import meanwhile
+from whence.fast.meanwhile import Later, Meanwhile
+from whence.trace import recorder, recording
 
 TEXTS = ["a charming film", "the plot is slow , dull and never moving", "good"]
 METHODS = ["gradient", "gradient-x-input", "attcat", "gae", "attnlrp", "transatt", "alti", "rollout", "random"]
@@ -123,7 +124,7 @@ def test_explanations_are_the_same_to_the_last_bit(apart: list[str], target: Any
         as_on_a_gpu(patched, False)
         alone = explainer.explain(TEXTS, METHODS, target)
     here = threading.current_thread().name
-    assert set(apart) == {here}
+    assert set(apart) <= {here}
     found = explainer.explain(TEXTS, METHODS, target)
     for method in METHODS:
         for one, other in zip(flat(alone[method]), flat(found[method]), strict=True):

@@ -16,11 +16,11 @@ from transformers.activations import NewGELUActivation
 import whence
 from tests import architectures
 from whence.errors import NotSupported, UnknownName
-from whence.trace import rules
-from whence.trace.gates import masked_keeping_sum
-from whence.trace.halves import pays, storages
-from whence.trace.relevance import RelevanceMode, relevance_ready
-from whence.trace.rules import RULE_SETS, Made, rule_set
+from whence.fast.halves import pays, storages
+from whence.relevance import rules
+from whence.relevance.gates import masked_keeping_sum
+from whence.relevance.pass_through import RelevanceMode, relevance_ready
+from whence.relevance.rules import RULE_SETS, Made, rule_set
 
 TINY = 1e-9
 

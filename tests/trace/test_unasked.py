@@ -12,7 +12,7 @@ import whence
 from tests.architectures import NAMES, model, tokenizer
 from whence.inputs import Batch
 from whence.models import untouched, uses_attention_interface
-from whence.tasks import Ask
+from whence.tasks import Question
 from whence.trace.attention import (
     NAME,
     UNASKED,
@@ -28,8 +28,8 @@ TEXTS = ["a good film", "the plot is not very long , but the music was great !",
 
 
 def batch_of(explainer: whence.Explainer, texts: list[str]) -> Batch:
-    rows = [explainer.encode(text, Ask())[0] for text in texts]
-    return explainer.engine.collate(rows)
+    rows = [explainer.encode(text, Question())[0] for text in texts]
+    return explainer.session.collate(rows)
 
 
 def logits(
@@ -106,8 +106,8 @@ def test_only_torchs_own_kernel_on_a_gpu_is_asked_in_our_way() -> None:
 
 def test_a_row_that_hides_a_token_keeps_its_mask() -> None:
     ex = whence.load(model("bert"), tokenizer())
-    row = ex.encode({"input_ids": [2, 6, 7, 3], "attention_mask": [1, 0, 1, 1]}, Ask())[0]
-    batch = ex.engine.collate([row])
+    row = ex.encode({"input_ids": [2, 6, 7, 3], "attention_mask": [1, 0, 1, 1]}, Question())[0]
+    batch = ex.session.collate([row])
     assert batch.attention_mask is not None
     assert batch.attention_mask.tolist() == [[1, 0, 1, 1]]
     assert not batch.padded
@@ -115,8 +115,8 @@ def test_a_row_that_hides_a_token_keeps_its_mask() -> None:
 
 def test_a_batch_knows_its_texts_on_the_host() -> None:
     ex = whence.load(model("bert"), tokenizer())
-    rows = [ex.encode(text, Ask())[0] for text in TEXTS]
-    assert ex.engine.collate(rows).texts() == [list(row.input_ids) for row in rows]
+    rows = [ex.encode(text, Question())[0] for text in TEXTS]
+    assert ex.session.collate(rows).texts() == [list(row.input_ids) for row in rows]
 
 
 @pytest.mark.parametrize("function", [bidirectional_mask_function, causal_mask_function])

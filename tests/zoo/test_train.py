@@ -87,7 +87,7 @@ def test_rows_are_cut_and_corrupted_as_said(train):
 
 
 def test_trained_layer_equals_the_merged_one(train):
-    from whence.zoo.loading import merge
+    from whence.models.zoo.loading import merge
 
     torch.manual_seed(0)
     linear = torch.nn.Linear(24, 20)

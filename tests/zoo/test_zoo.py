@@ -7,10 +7,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from whence import zoo
 from whence.errors import UnknownName, WhenceError
-from whence.zoo.catalogue import BASE, ROOT, find
-from whence.zoo.loading import PEFT_PREFIX, merge
+from whence.models import zoo
+from whence.models.zoo.catalogue import BASE, ROOT, find
+from whence.models.zoo.loading import PEFT_PREFIX, merge
 
 NAMES = ["sentiment", "topics", "nli", "qa", "masked-lm", "causal-lm"]
 ADAPTED = ["sentiment", "topics", "nli", "qa"]

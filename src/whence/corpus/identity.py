@@ -7,11 +7,11 @@ from typing import Any
 
 from torch import nn
 
-from whence import zoo
 from whence.explainer import Explainer
-from whence.heads.mask import HeadMask, as_mask
-from whence.passes import Plan
-from whence.provenance import fingerprint, short_digest
+from whence.models import zoo
+from whence.relevance.head_mask import HeadMask, as_mask
+from whence.run.plan import Plan
+from whence.run.provenance import fingerprint, short_digest
 
 
 def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
@@ -19,20 +19,16 @@ def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     return sorted(name for name in {*one, *other} if one.get(name) != other.get(name))
 
 
-def masks_of(explainer: Explainer, plan: Plan) -> dict[str, Any]:
+def masks_of(plan: Plan) -> dict[str, Any]:
     """The content of the head masks that methods use, files and embedded ones too."""
-    return {
-        name: content_of(as_mask(options["head_mask"], explainer.embedded_heads))
-        for name, (_, options) in plan.items()
-        if "head_mask" in options
-    }
+    return {call.name: content_of(call.options["head_mask"]) for call in plan.calls if "head_mask" in call.options}
 
 
 def with_masks(explainer: Explainer, options: Mapping[str, Any]) -> dict[str, Any]:
     """Options with the head mask itself in the place of its file, which workers elsewhere may lack and which may change."""
     if options.get("head_mask") is None:
         return dict(options)
-    return {**options, "head_mask": as_mask(options["head_mask"], explainer.embedded_heads)}
+    return {**options, "head_mask": as_mask(options["head_mask"], explainer.defaults.head_mask)}
 
 
 def as_setting(value: Any) -> Any:
@@ -47,13 +43,19 @@ def content_of(mask: HeadMask) -> dict[str, Any]:
 def heads_of(explainer: Explainer, plan: Plan) -> dict[str, str]:
     """A hash of the language-model head that each decoding method reads layers by."""
     digests = {}
-    for name, (method, options) in plan.items():
-        if "lm-head" in method.needs(options):
-            head, source = explainer.lm_head(options.get("lm_head")), options.get("lm_head")
-            inside = source is None and explainer.lm_head.told is None  # the model's weights are hashed already
+    for call in plan.calls:
+        if "lm-head" in call.needs:
+            source = call.options.get("lm_head")
+            head = explainer.session.lm_heads(source)
+            inside = (
+                source is None and explainer.session.lm_heads.told is None
+            )  # the model's weights are hashed already
             tensors = [tensor for tensor in (head.weight, head.bias) if tensor is not None]
-            parts = [fingerprint(tensors), "" if inside else source_of(explainer, source or explainer.lm_head.told)]
-            digests[name] = short_digest(" ".join(parts))
+            parts = [
+                fingerprint(tensors),
+                "" if inside else source_of(explainer, source or explainer.session.lm_heads.told),
+            ]
+            digests[call.name] = short_digest(" ".join(parts))
     return digests
 
 
@@ -61,6 +63,6 @@ def source_of(explainer: Explainer, source: Any) -> str:
     """What a head was taken from: an embedded model's name says which, any other is read again."""
     if isinstance(source, nn.Module):
         return fingerprint(source)
-    if zoo.is_embedded(source) or explainer.lm_head.load is None:
+    if zoo.is_embedded(source) or explainer.session.lm_heads.load is None:
         return str(source)
-    return fingerprint(explainer.lm_head.load(str(source), explainer.model.dtype, explainer.device))
+    return fingerprint(explainer.session.lm_heads.load(str(source), explainer.model.dtype, explainer.device))

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from whence.data import Source
-from whence.data.runs import settings_digest, shard_name
+from whence.corpus.sources import Source
+from whence.corpus.sources.runs import settings_digest, shard_name
 from whence.errors import InputError, UnknownName
-from whence.numbers import whole
+from whence.inputs.numbers import whole
 
 SCORES = ("float32", "float16", "float64")
 SHARD_ROWS = 2048

@@ -16,11 +16,11 @@ from typing import Any
 
 from whence import version
 from whence.corpus.job import Finished, Job
-from whence.data.checksums import Damaged, check_file, seal_manifest
-from whence.data.files import MANIFEST
-from whence.data.runs import FORMAT, about_shard, manifest_of, reading, shard_files
+from whence.corpus.sources.checksums import Damaged, check_file, seal_manifest
+from whence.corpus.sources.files import MANIFEST
+from whence.corpus.sources.runs import FORMAT, about_shard, manifest_of, reading, shard_files
 from whence.errors import InputError, WhenceError
-from whence.provenance import refuse_others, versions, write_whole
+from whence.run.provenance import refuse_others, versions, write_whole
 
 LOCK = "_lock"
 READERS = 8  # threads that look at finished shards; hashing lets go of the interpreter

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from whence.cluster import OVERLAP, Connection, Told, hire
+from whence.corpus.cluster import OVERLAP, Connection, Told, hire
 from whence.corpus.job import Finished, Job
 from whence.corpus.local import LIVES, as_error
 from whence.corpus.rows import Advance

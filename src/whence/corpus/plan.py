@@ -12,13 +12,13 @@ from typing import Any
 from whence.corpus.identity import as_setting, heads_of, masks_of, with_masks
 from whence.corpus.job import Job
 from whence.corpus.rows import PER_ROW, as_json, item_of, sentence
+from whence.corpus.sources import Files, Source, guess_inputs, typical
+from whence.corpus.sources.parquet import parquet_file
 from whence.corpus.table import check_kept, kept_types
-from whence.data import Files, Source, guess_inputs, typical
-from whence.data.parquet import parquet_file
 from whence.errors import Incomplete, InputError, NotSupported, Truncated, UnknownName
 from whence.explainer import Explainer
-from whence.passes import plan_methods
 from whence.registry import get_method
+from whence.run.plan import Plan
 
 ROLES = ("text", "pair", "question", "context", "answer", "start", *PER_ROW)
 LOOK = 1000  # records that are looked at before the run begins
@@ -85,7 +85,7 @@ def tried(
 ) -> list[str]:
     """The methods, which explain the first row that can be explained; an error that every row would meet is raised now."""
     if wanted is not None:
-        plan_methods(wanted, options, explainer.tuned)
+        Plan.of(wanted, options, explainer.defaults)
     first = None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Truncated)
@@ -113,17 +113,16 @@ def one_of(found: Any) -> Any:
 
 def settings_of(job: Job, explainer: Explainer, device: str, seed: int) -> dict[str, Any]:
     """What a second run into the same directory must agree with."""
-    plan = plan_methods(job.methods, job.options, explainer.tuned)
+    plan = Plan.of(job.methods, job.options, explainer.defaults)
     settings = {
         **job.identity,
         "lm_heads": heads_of(explainer, plan),
-        "head_masks": masks_of(explainer, plan),
+        "head_masks": masks_of(plan),
         "task": explainer.task,
         "dtype": str(explainer.model.dtype).removeprefix("torch."),
         "device": device,
         "methods": [
-            {"name": name, "options": {k: as_setting(v) for k, v in options.items()}}
-            for name, (_, options) in plan.items()
+            {"name": call.name, "options": {k: as_setting(v) for k, v in call.options.items()}} for call in plan.calls
         ],
         "asked": {name: value for name, value in job.asked.items() if value is not None},
         "columns": dict(job.roles),

@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whence.bad_rows import BadRow, stop
+from whence.corpus.bad_rows import BadRow, stop
 from whence.corpus.job import MAX_PADDING, Job, Profile
-from whence.data import input_of
+from whence.corpus.sources import input_of
 from whence.errors import InputError, NotSupported, WhenceError
 from whence.explainer import Explainer
 from whence.explanation import Explanation
 from whence.inputs import Encoded, pack
-from whence.passes import Plan
-from whence.tasks import Ask
+from whence.run.plan import Plan
+from whence.tasks import Question
 
 PER_ROW = ("target", "contrast", "continuation", "place")  # roles that say what is asked of a row
 PROBE = 8  # tokens of the row that tells a broken model from a broken row
@@ -51,7 +51,7 @@ class Row:
     text: str | None = None
     pair: str | None = None
     windows: tuple[Encoded, ...] = ()
-    ask: Ask | None = None
+    question: Question | None = None
     encoded: Encoded | None = None
     found: list[Scored] = field(default_factory=list)
     error: str | None = None
@@ -68,8 +68,8 @@ def prepare(explainer: Explainer, job: Job, records: Sequence[Any], first: int) 
                 raise record
             item, asked = item_of(record, job)
             row.text, row.pair = texts_of(item)
-            row.ask = explainer.ask(**asked)
-            row.windows = explainer.encode(item, row.ask, job.on_long)
+            row.question = explainer.ask(**asked)
+            row.windows = explainer.encode(item, row.question, job.on_long)
         except NotSupported:
             raise
         except Exception as error:
@@ -161,10 +161,10 @@ def alone(explainer: Explainer, job: Job, plan: Plan, row: Row, shortest: Row) -
 
 def probe(explainer: Explainer, job: Job, plan: Plan, row: Row, error: Exception) -> None:
     assert row.encoded is not None
-    assert row.ask is not None
+    assert row.question is not None
     short = row.encoded.select(row.encoded.real.nonzero()[0][:PROBE].tolist())
     try:
-        explainer.attribute([short], [row.ask], plan, batch_tokens=job.batch_tokens)
+        explainer.attribute([short], [row.question], plan, batch_tokens=job.batch_tokens)
     except InputError:
         return  # what is asked does not fit so short a row: says nothing about the model
     except Exception:
@@ -174,11 +174,11 @@ def probe(explainer: Explainer, job: Job, plan: Plan, row: Row, error: Exception
 def score(explainer: Explainer, job: Job, plan: Plan, rows: Sequence[Row]) -> None:
     """One batch; scores are kept, the rest of each Explanation is let go at once."""
     encoded = [row.encoded for row in rows if row.encoded is not None]
-    asks = [row.ask for row in rows if row.ask is not None]
-    found = explainer.attribute(encoded, asks, plan, batch_tokens=job.batch_tokens)
+    questions = [row.question for row in rows if row.question is not None]
+    found = explainer.attribute(encoded, questions, plan, batch_tokens=job.batch_tokens)
     for i, row in enumerate(rows):
-        per_target = zip(*(found[name][i] for name in plan), strict=True)
-        row.found = [scored(dict(zip(plan, one, strict=True)), plan, job.scores) for one in per_target]
+        per_target = zip(*(found[name][i] for name in plan.names), strict=True)
+        row.found = [scored(dict(zip(plan.names, one, strict=True)), plan, job.scores) for one in per_target]
 
 
 def scored(of: Mapping[str, Explanation], plan: Plan, dtype: str) -> Scored:
@@ -188,7 +188,7 @@ def scored(of: Mapping[str, Explanation], plan: Plan, dtype: str) -> Scored:
         scores[name] = e.scores.astype(dtype)
         if not np.isfinite(scores[name]).all():
             raise InputError(f"scores of {name} are too large for {dtype}: store them as float32.")
-    facts = {name: own for name, e in of.items() if (own := told(e.options, plan[name][1]))}
+    facts = {name: own for name, e in of.items() if (own := told(e.options, plan.options(name)))}
     e = next(iter(of.values()))
     return Scored(e.target, e.target_index, e.contrast, e.prediction, e.probability, scores, facts)
 

@@ -15,11 +15,13 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from whence.bad_rows import BadRow
+from whence.corpus.bad_rows import BadRow
+from whence.corpus.sources.runs import manifest_of, reading, shard_files, shard_of, warn_unsealed
 from whence.corpus.table import SCORES
-from whence.data.runs import manifest_of, reading, shard_files, shard_of, warn_unsealed
 from whence.errors import InputError, UnknownName
 from whence.explanation import Explanation
+from whence.registry import declared_meaning
+from whence.render.meaning import Meaning
 
 
 class Saved:
@@ -30,6 +32,11 @@ class Saved:
         self.manifest = manifest_of(directory)
         self.options: dict[str, dict[str, Any]] = {
             m["name"]: m["options"] for m in self.manifest["settings"]["methods"]
+        }
+        meanings = self.manifest.get("meanings", {})  # older runs do not say
+        self.meanings = {
+            name: Meaning.from_dict(meanings[name]) if name in meanings else declared_meaning(name, options)
+            for name, options in self.options.items()
         }
         self.methods = tuple(self.options)
         self.files = shard_files(directory)
@@ -182,6 +189,7 @@ class Explanations(Sequence[Explanation]):
             model=about["model"],
             contrast=line["contrast"],
             task=about["task"],
+            meaning=self._saved.meanings[self.method],
         )
 
 

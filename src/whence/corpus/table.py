@@ -12,11 +12,10 @@ import numpy as np
 from whence import version
 from whence.corpus.job import Finished, Job, Profile
 from whence.corpus.rows import Row, Scored, as_json
-from whence.data.checksums import BLANK, KEY, seal
-from whence.data.runs import FORMAT
-from whence.errors import InputError, WhenceError
-from whence.limits import UNEXPLAINED
-from whence.numbers import short
+from whence.corpus.sources.checksums import BLANK, KEY, seal
+from whence.corpus.sources.runs import FORMAT
+from whence.errors import UNEXPLAINED, InputError, WhenceError
+from whence.inputs.numbers import short
 
 try:
     import pyarrow as pa

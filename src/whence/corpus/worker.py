@@ -19,10 +19,10 @@ from whence.corpus.rows import Advance, Row, check_strict, compute, prepare
 from whence.corpus.table import finish
 from whence.errors import ModelError
 from whence.explainer import Explainer
+from whence.fast.freed import Freed
 from whence.load import load as load_model
-from whence.memory import Freed
-from whence.passes import plan_methods
-from whence.provenance import identity_of, write_whole
+from whence.run.plan import Plan
+from whence.run.provenance import identity_of, write_whole
 
 AHEAD = 2  # shards that are tokenised before the model wants them, and that wait to be written
 T = TypeVar("T")
@@ -45,7 +45,7 @@ class Worker:
 
     def __init__(self, job: Job, explainer: Explainer) -> None:
         self.job, self.explainer = job, explainer
-        self.plan = explainer.resolve(plan_methods(job.methods, job.options, explainer.tuned))
+        self.plan = Plan.of(job.methods, job.options, explainer.defaults)
         self._reading = threading.Lock()
         self._freed = Freed()
 

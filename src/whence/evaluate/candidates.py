@@ -63,27 +63,30 @@ def groups(candidates: Sequence[Candidate]) -> list[list[Candidate]]:
     >>> [len(g) for g in groups([parse("cat"), parse("attcat"), parse("attcat(variant=paper)")])]
     [2, 1]
     """
-    found: list[tuple[list[Candidate], dict[str, Any]]] = []
-    for one in candidates:
-        for members, options in found:
-            if all(m.method != one.method for m in members) and compatible(one, members, options):
-                members.append(one)
-                options |= one.options
+    calls: list[tuple[list[Candidate], dict[str, Any]]] = []
+    for candidate in candidates:
+        for members, options in calls:
+            if all(m.method != candidate.method for m in members) and compatible(candidate, members, options):
+                members.append(candidate)
+                options |= candidate.options
                 break
         else:
-            found.append(([one], dict(one.options)))
-    return [members for members, _ in found]
+            calls.append(([candidate], dict(candidate.options)))
+    return [members for members, _ in calls]
 
 
-def compatible(one: Candidate, members: Sequence[Candidate], options: Mapping[str, Any]) -> bool:
+def compatible(candidate: Candidate, members: Sequence[Candidate], options: Mapping[str, Any]) -> bool:
     """Whether `one` can join: no option given for one of them may reach another that did not ask for it."""
-    own = get_method(one.method).defaults
-    if any(name in own and (name not in one.options or one.options[name] != v) for name, v in options.items()):
+    defaults = get_method(candidate.method).defaults
+    if any(
+        name in defaults and (name not in candidate.options or candidate.options[name] != v)
+        for name, v in options.items()
+    ):
         return False
     return not any(
         name in get_method(m.method).defaults and (name not in m.options or m.options[name] != v)
         for m in members
-        for name, v in one.options.items()
+        for name, v in candidate.options.items()
     )
 
 
@@ -96,16 +99,18 @@ def explain(
     batch_tokens: int,
 ) -> dict[str, list[Any]]:
     """{title: one Explanation per input, or one per class and input where target is "all"}, from as few passes as can be."""
-    found: dict[str, list[Any]] = {}
+    explanations: dict[str, list[Any]] = {}
     for members in groups(candidates):
         options = {k: v for m in members for k, v in m.options.items()}
         names = [m.method for m in members]
-        made = explainer.explain(inputs, names, target, batch_tokens=batch_tokens, progress=False, **options)
-        found |= {m.title: made[m.method] for m in members}
-    return {c.title: found[c.title] for c in candidates}
+        explained = explainer.explain(inputs, names, target, batch_tokens=batch_tokens, progress=False, **options)
+        explanations |= {m.title: explained[m.method] for m in members}
+    return {c.title: explanations[c.title] for c in candidates}
 
 
-def explanation_for(found: Any, index: int) -> Explanation:
+def explanation_for(explained: Any, index: int) -> Explanation:
     """The explanation toward class `index` among those of one input."""
-    chosen: Explanation = next(e for e in found if e.target_index == index) if isinstance(found, list) else found
+    chosen: Explanation = (
+        next(e for e in explained if e.target_index == index) if isinstance(explained, list) else explained
+    )
     return chosen

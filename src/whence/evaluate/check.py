@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -18,10 +18,8 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from whence import zoo
-from whence.bad_rows import BadRow
-from whence.engine import Engine
-from whence.errors import Incomplete, InputError, NotSupported
+from whence.corpus.bad_rows import BadRow
+from whence.errors import UNEXPLAINED, Incomplete, InputError, NotSupported
 from whence.evaluate.candidates import Candidate
 from whence.evaluate.data import sample_of
 from whence.evaluate.games import (
@@ -36,22 +34,20 @@ from whence.evaluate.games import (
     metric_of,
     open_game,
 )
+from whence.evaluate.metrics.agreement import spearman_correlation
 from whence.explainer import Explainer
 from whence.explanation import Explanation
-from whence.limits import BATCH_TOKENS, UNEXPLAINED
-from whence.metrics.agreement import spearman_correlation
-from whence.models import layers_of, untouched
-from whence.numbers import seed_of
-from whence.perturb import Rows, score_rows
-from whence.registry import get_method
-from whence.tasks import Ask, Term
+from whence.inputs.numbers import seed_of
+from whence.models import layers_of, untouched, zoo
+from whence.registry import all_methods, get_method
+from whence.run.limits import BATCH_TOKENS
+from whence.run.perturb import Rows, score_rows
+from whence.tasks import Question, Term
 
 SAME = 1e-4  # of the largest score: what float32 may change when rows are batched otherwise
 STUCK = 0.7  # mean rank correlation with a model of random weights above which a method does not see the model
-PANEL = ("gae", "attcat", "alti", "attnlrp", "gradient-x-input", "rollout")
 TEXTS_AT_ONCE = 16  # whose games are played together: some thousand changed rows
-# methods whose scores, special tokens included, sum to 1
-SUM_TO_ONE = ("raw-attention", "rollout", "transatt", "mask-lrp", "norms", "alti", "value-zeroing", "simple")
+MISSING = 1e-3  # how far a sum may be from what the method promises
 
 
 @dataclass(frozen=True)
@@ -114,57 +110,61 @@ def check(
     sample = sample_of(explainer, data, columns=columns, limit=limit, strict=strict)
     inputs = [e.input for e in sample.examples]
     get_method(method).check(options)
-    own = Candidate(method, options)
-    found = explain(explainer, own, inputs)
+    candidate = Candidate(method, options)
+    explanations = explain(explainer, candidate, inputs)
     findings = [
-        determinism(explainer, own, inputs, found),
-        randomisation(explainer, own, inputs, found, seed),
-        conservation(own, found),
-        agreement(explainer, own, inputs, found),
+        determinism(explainer, candidate, inputs, explanations),
+        randomisation(explainer, candidate, inputs, explanations, seed),
+        conservation(candidate, explanations),
+        agreement(explainer, candidate, inputs, explanations),
     ]
     if explainer.task == "sequence-classification" and len(explainer.labels) > 1:
-        findings.append(faithfulness(explainer, inputs, found, seed))
-    return Verdict(explainer.name, own.title, len(inputs), tuple(findings), sample.bad)
+        findings.append(faithfulness(explainer, inputs, explanations, seed))
+    return Verdict(explainer.name, candidate.title, len(inputs), tuple(findings), sample.bad)
 
 
-def explain(explainer: Explainer, one: Candidate, inputs: list[Any], target: Any = None) -> list[Explanation]:
+def explain(explainer: Explainer, candidate: Candidate, inputs: list[Any], target: Any = None) -> list[Explanation]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Incomplete)  # `conservation` says it
-        found: list[Explanation] = explainer.explain(inputs, one.method, target, progress=False, **one.options)
-    return found
+        explanations: list[Explanation] = explainer.explain(
+            inputs, candidate.method, target, progress=False, **candidate.options
+        )
+    return explanations
 
 
 def same_questions(
-    explainer: Explainer, inputs: list[Any], found: Sequence[Explanation]
+    explainer: Explainer, inputs: list[Any], explanations: Sequence[Explanation]
 ) -> tuple[list[Any], list[int | None] | None]:
     """Inputs and targets that ask of another model, or by another method, what was explained here.
 
     What an Explanation does not say is left to whoever is asked: several masks' words, and which word of a text was labelled.
     """
     if explainer.task == "question-answering":
-        return [with_answer(item, e.target) for item, e in zip(inputs, found, strict=True)], None
+        return [with_answer(item, e.target) for item, e in zip(inputs, explanations, strict=True)], None
     if explainer.task == "masked-lm":
-        return inputs, [None if " " in e.target else e.target_index for e in found]
-    return inputs, [e.target_index for e in found]
+        return inputs, [None if " " in e.target else e.target_index for e in explanations]
+    return inputs, [e.target_index for e in explanations]
 
 
 def with_answer(item: Any, answer: str) -> Any:
     """A question whose answer is given, where it stands in the context as it was read."""
     parts = dict(zip(("question", "context"), item, strict=True)) if isinstance(item, tuple) else item
-    known = isinstance(parts, Mapping) and "answer" not in parts and answer and answer in parts.get("context", "")
-    return {**parts, "answer": answer} if known else item
+    completable = isinstance(parts, Mapping) and "answer" not in parts and answer and answer in parts.get("context", "")
+    return {**parts, "answer": answer} if completable else item
 
 
 def free(e: Explanation) -> np.ndarray:
     return np.asarray(e.scores[~np.asarray(e.special)], dtype=np.float64)
 
 
-def determinism(explainer: Explainer, one: Candidate, inputs: list[Any], found: Sequence[Explanation]) -> Finding:
-    again = explain(explainer, one, inputs)
-    alone = explain(explainer, one, inputs[:1])
-    largest = max(float(np.abs(e.scores).max()) for e in found) or 1.0
-    repeat = max(float(np.abs(a.scores - b.scores).max()) for a, b in zip(found, again, strict=True)) / largest
-    batch = float(np.abs(alone[0].scores - found[0].scores).max()) / largest
+def determinism(
+    explainer: Explainer, candidate: Candidate, inputs: list[Any], explanations: Sequence[Explanation]
+) -> Finding:
+    again = explain(explainer, candidate, inputs)
+    alone = explain(explainer, candidate, inputs[:1])
+    largest = max(float(np.abs(e.scores).max()) for e in explanations) or 1.0
+    repeat = max(float(np.abs(a.scores - b.scores).max()) for a, b in zip(explanations, again, strict=True)) / largest
+    batch = float(np.abs(alone[0].scores - explanations[0].scores).max()) / largest
     fine = repeat <= SAME and batch <= SAME
     return Finding(
         "Does the same text get the same scores?",
@@ -207,24 +207,21 @@ def randomised(model: PreTrainedModel, seed: int) -> Iterator[str]:
 
 def copy_of(explainer: Explainer) -> Explainer:
     """An explainer with a model of its own."""
-    stranger = copy.copy(explainer)
     with untouched(explainer.model):  # a compiled function would run the first model's weights
-        stranger.model = copy.deepcopy(explainer.model)
-    stranger.engine = Engine(stranger.model, explainer.engine.task)
-    stranger.lm_head = replace(explainer.lm_head, model=stranger.model, found=dict(explainer.lm_head.found))
-    return stranger
+        model = copy.deepcopy(explainer.model)
+    return explainer.with_model(model)
 
 
 def randomisation(
-    explainer: Explainer, one: Candidate, inputs: list[Any], found: Sequence[Explanation], seed: int
+    explainer: Explainer, candidate: Candidate, inputs: list[Any], explanations: Sequence[Explanation], seed: int
 ) -> Finding:
     """Rank correlation with the explanations of the destroyed model, for the classes that the real one predicted."""
     stranger = copy_of(explainer)
     figures = {}
     for gone in randomised(stranger.model, seed):
-        others = explain(stranger, one, *same_questions(explainer, inputs, found))
+        destroyed = explain(stranger, candidate, *same_questions(explainer, inputs, explanations))
         figures[gone] = float(
-            np.mean([spearman_correlation(free(a), free(b)) for a, b in zip(found, others, strict=True)])
+            np.mean([spearman_correlation(free(a), free(b)) for a, b in zip(explanations, destroyed, strict=True)])
         )
     last = figures["everything"]
     if abs(last) > STUCK:
@@ -243,10 +240,10 @@ def randomisation(
     )
 
 
-def conservation(one: Candidate, found: Sequence[Explanation]) -> Finding:
+def conservation(candidate: Candidate, explanations: Sequence[Explanation]) -> Finding:
     question = "Do the scores sum to what the method promises?"
-    totals = np.array([float(np.asarray(e.scores, dtype=np.float64).sum()) for e in found])
-    shares = [float(e.options["unexplained"]) for e in found if "unexplained" in e.options]
+    totals = np.array([float(np.asarray(e.scores, dtype=np.float64).sum()) for e in explanations])
+    shares = [float(e.options["unexplained"]) for e in explanations if "unexplained" in e.options]
     if shares:
         fine = max(shares) <= UNEXPLAINED
         sentence = (
@@ -256,28 +253,37 @@ def conservation(one: Candidate, found: Sequence[Explanation]) -> Finding:
         )
         figures = {
             "largest share missing": max(shares),
-            "largest gap": max(abs(float(e.options["delta"])) for e in found),
+            "largest gap": max(abs(float(e.options["delta"])) for e in explanations),
         }
         return Finding(question, "passes" if fine else "fails", figures, sentence)
-    if one.method in SUM_TO_ONE:
-        worst = float(np.abs(totals - 1).max())
-        fine = worst <= 1e-3
-        return Finding(question, "passes" if fine else "fails", {"largest |Σ − 1|": worst}, "They must sum to 1.")
-    sentence = "This method makes no such promise; the sums are for information."
+    promise = get_method(candidate.method).meaning(candidate.options).sums_to
+    due = {"1": 1.0, "probability": np.array([e.probability for e in explanations], dtype=np.float64)}
+    if promise in due:
+        worst = float(np.abs(totals - due[promise]).max())
+        verdict = "passes" if worst <= MISSING else "fails"
+        return Finding(question, verdict, {f"largest |Σ − {promise}|": worst}, f"They must sum to {promise}.")
+    if promise is None:
+        sentence = "This method makes no such promise; the sums are for information."
+    else:
+        sentence = (
+            f"They should sum to the {promise}, which the explanations do not tell; the sums are for information."
+        )
     return Finding(question, "note", {"mean Σ": float(totals.mean()), "spread of Σ": float(totals.std())}, sentence)
 
 
-def agreement(explainer: Explainer, one: Candidate, inputs: list[Any], found: Sequence[Explanation]) -> Finding:
+def agreement(
+    explainer: Explainer, candidate: Candidate, inputs: list[Any], explanations: Sequence[Explanation]
+) -> Finding:
     figures = {}
-    for name in PANEL:
-        if name == one.method:
+    for name in panel():
+        if name == candidate.method:
             continue
         try:
-            others = explain(explainer, Candidate(name), *same_questions(explainer, inputs, found))
+            compared = explain(explainer, Candidate(name), *same_questions(explainer, inputs, explanations))
         except NotSupported:
             continue
         figures[name] = float(
-            np.mean([spearman_correlation(free(a), free(b)) for a, b in zip(found, others, strict=True)])
+            np.mean([spearman_correlation(free(a), free(b)) for a, b in zip(explanations, compared, strict=True)])
         )
     best = max(figures.values(), default=0.0)
     sentence = (
@@ -286,6 +292,11 @@ def agreement(explainer: Explainer, one: Candidate, inputs: list[Any], found: Se
         else "Some other methods rank tokens alike; agreement alone proves nothing."
     )
     return Finding("Do other methods say alike? (mean rank correlation)", "note", figures, sentence)
+
+
+def panel() -> list[str]:
+    """The methods that others are held against: the first choice of every family that one pass serves."""
+    return [m.name for m in all_methods() if m.first_choice and m.kind == "trace"]
 
 
 def faithfulness(explainer: Explainer, inputs: list[Any], explanations: Sequence[Explanation], seed: int) -> Finding:
@@ -311,11 +322,11 @@ def faithfulness(explainer: Explainer, inputs: list[Any], explanations: Sequence
 
 def play(explainer: Explainer, inputs: list[Any], explanations: Sequence[Explanation], seed: int) -> list[Outcome]:
     """Both games on some texts; all their changed rows run together."""
-    rows = explainer.rows(inputs, [Ask()] * len(inputs), "truncate", BATCH_TOKENS)
+    rows = explainer.rows(inputs, [Question()] * len(inputs), "truncate", BATCH_TOKENS)
     boards = [Board(open_game(explainer, row), e, seed) for row, e in zip(rows, explanations, strict=True)]
     changed = [board.game.rows(board.keep) for board in boards]
     values = score_rows(
-        explainer.engine,
+        explainer.session,
         Rows.join(changed),
         [Term((0,), (e.target_index,), (0,)) for e in explanations],
         repeats=[len(part) for part in changed],

@@ -14,12 +14,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whence.bad_rows import BadRow, nothing_left, sentence, stop
-from whence.data import expand, from_hub, guess, input_of, is_run, placed, readable, rows_of_table, run_rows, typical
+from whence.corpus.bad_rows import BadRow, nothing_left, sentence, stop
+from whence.corpus.sources import (
+    expand,
+    from_hub,
+    guess,
+    input_of,
+    is_run,
+    placed,
+    readable,
+    rows_of_table,
+    run_rows,
+    typical,
+)
 from whence.errors import BadRows, InputError, Truncated, UnknownName
 from whence.explainer import Explainer
-from whence.numbers import short
-from whence.tasks import Ask
+from whence.inputs.numbers import short
+from whence.tasks import Question
 
 ROLES = ("text", "pair", "question", "context", "label", "rationales", "answer", "start")
 
@@ -77,15 +88,15 @@ def bad_row(row: int, example: Example, error: str) -> BadRow:
 
 
 def unreadable(
-    explainer: Explainer, inputs: Sequence[Any], ask: Ask | None = None, on_long: str = "truncate"
+    explainer: Explainer, inputs: Sequence[Any], question: Question | None = None, on_long: str = "truncate"
 ) -> dict[int, str]:
     """Which inputs the model cannot read, and why."""
-    question = ask or explainer.ask()
+    question = question or explainer.ask()
     reasons: dict[int, str] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Truncated)
         try:
-            explainer.engine.task.encode(inputs, [question] * len(inputs), on_long)
+            explainer.session.task.encode(inputs, [question] * len(inputs), on_long)
             return reasons
         except InputError:
             pass

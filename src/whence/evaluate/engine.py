@@ -14,20 +14,20 @@ from numpy.typing import NDArray
 from whence.errors import InputError, NotSupported
 from whence.evaluate.candidates import Candidate, explain, explanation_for
 from whence.evaluate.data import Example, answer_tokens, class_of, marked_tokens
+from whence.evaluate.metrics import Case, Measured
+from whence.evaluate.metrics.registry import Metric
 from whence.evaluate.perturbed import Perturber, Replies, Wanted
 from whence.explainer import Explainer
 from whence.explanation import Explanation
 from whence.inputs import Encoded
+from whence.inputs.numbers import short
 from whence.methods.baseline import draw
-from whence.metrics import Case, Measured
-from whence.numbers import short
-from whence.progress import Counter
-from whence.registry import Metric
-from whence.tasks import Ask, Term
+from whence.run.progress import Counter
+from whence.tasks import Question, Term
 
 Floats = NDArray[np.float64]
 
-BASELINE = "random"
+BASELINE = "random"  # of every report: what `methods.baseline.draw` draws
 DRAWS = 20  # of the random baseline, as in Decoded saliency §4.1
 CHUNK = {"cpu": 16}  # texts that are explained, perturbed and kept together
 LARGE_CHUNK = 256  # on other devices
@@ -94,7 +94,7 @@ class Bench:
         rows, cases = self.cases(examples)
         wanted, keys = self.ask(rows, cases)
         if wanted:
-            perturber = Perturber(self.explainer.engine, self.plan.batch_tokens)
+            perturber = Perturber(self.explainer.session, self.plan.batch_tokens)
             before, asked = counter.done, sum(one.asked for one in wanted)
             replies = perturber.answer(wanted, counter)
             counter.advance(max(0, asked - (counter.done - before)))  # the others were asked for more than once
@@ -105,10 +105,10 @@ class Bench:
 
     def rows(self, examples: Sequence[Example]) -> list[Encoded]:
         """The rows that are perturbed; the window that a long input is read in is of no use to an erasure metric."""
-        task = self.explainer.engine.task
+        task = self.explainer.session.task
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # `explain` says already which texts were cut
-            encoded = task.encode([e.input for e in examples], [Ask()] * len(examples), "truncate")
+            encoded = task.encode([e.input for e in examples], [Question()] * len(examples), "truncate")
         return [windows[0] for windows in encoded]
 
     def expected(self, examples: Sequence[Example]) -> int:

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from whence.evaluate.metrics import Answers, Case, Measured, Steps
+from whence.evaluate.metrics.registry import Metric, get_metric
 from whence.explainer import Explainer
 from whence.explanation import Explanation
 from whence.inputs import Encoded
-from whence.metrics import Answers, Case, Measured, Steps
 from whence.models import stand_in_ids
-from whence.perturb import Game, Text
-from whence.registry import Metric, get_metric
+from whence.run.perturb import Game, Text
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -43,7 +43,7 @@ class Standing:
         """better: "higher" or "lower". Ties count against either.
 
         >>> Standing.among(0.9, [0.1 * k / 4 for k in range(39)], "higher")
-        Standing(p=0.05, p_worse=0.975)
+        Standing(p=0.1, p_worse=0.95)
         """
         gain = (np.asarray(random) - value) * (1 if better == "higher" else -1)
         reached, undercut = int((gain >= -TIE).sum()), int((gain <= TIE).sum())

@@ -11,21 +11,26 @@ from whence.errors import NotSupported
 from whence.evaluate.candidates import Candidate
 from whence.evaluate.data import sample_of
 from whence.evaluate.engine import Bench, Plan
+from whence.evaluate.metrics.registry import get_metric
 from whence.explainer import Explainer
-from whence.limits import BATCH_TOKENS
 from whence.models import layers_of
-from whence.progress import counting
-from whence.registry import get_metric
+from whence.registry import all_methods
+from whence.run.limits import BATCH_TOKENS
+from whence.run.progress import counting
 
-DECODED = ("decoded-grad-cam", "decoded-simple")
 REVEALING, HIDING = "revealing-auc:probability", "hiding-auc:probability"
 LIMIT = 48  # texts of a sample that are used, drawn at random
+
+
+def methods_with_auto_layer() -> list[str]:
+    """The methods that take one layer, of which `auto_layer` says which is meant by "auto"."""
+    return [m.name for m in all_methods() if "auto_layer" in m.defaults]
 
 
 def choose_layers(
     explainer: Explainer,
     sample: Any,
-    methods: Sequence[str] = DECODED,
+    methods: Sequence[str] | None = None,
     *,
     limit: int = LIMIT,
     batch_tokens: int = BATCH_TOKENS,
@@ -33,16 +38,16 @@ def choose_layers(
 ) -> dict[str, int]:
     """Each method's best layer: revealing − hiding, both areas under p of the predicted class, is the largest. No labels needed.
 
-    sample: whatever `whence.evaluate` takes as data.
+    sample: whatever `whence.evaluate` takes as data. methods: by default those with an option `auto_layer`.
     """
     scores = layer_scores(explainer, sample, methods, limit=limit, batch_tokens=batch_tokens, progress=progress)
-    return {name: max(own, key=own.__getitem__) for name, own in scores.items()}
+    return {name: max(by_layer, key=by_layer.__getitem__) for name, by_layer in scores.items()}
 
 
 def layer_scores(
     explainer: Explainer,
     sample: Any,
-    methods: Sequence[str] = DECODED,
+    methods: Sequence[str] | None = None,
     *,
     limit: int = LIMIT,
     batch_tokens: int = BATCH_TOKENS,
@@ -54,15 +59,16 @@ def layer_scores(
             f"sample= chooses a layer by games that classifiers play; {explainer.name} is a {explainer.task} model: give "
             "layer= a number."
         )
+    names = methods_with_auto_layer() if methods is None else methods
     depth = range(1, len(layers_of(explainer.model)) + 1)
-    candidates = tuple(Candidate(name, {"layer": layer}) for name in methods for layer in depth)
+    candidates = tuple(Candidate(name, {"layer": layer}) for name in names for layer in depth)
     metrics = (get_metric(REVEALING), get_metric(HIDING))
     bench = Bench(explainer, Plan(candidates, metrics, draws=0, batch_tokens=batch_tokens))
     examples = sample_of(explainer, sample, limit=limit, shuffle=True).examples
-    found = []
+    scores = []
     with counting("choosing a layer", bench.expected(examples), progress) as counter:
         for start in range(0, len(examples), bench.chunk):
             values = bench.measure(examples[start : start + bench.chunk], counter).values
-            found.append(values[REVEALING] - values[HIDING])  # (candidates, texts)
-    means = iter(np.concatenate(found, axis=1).mean(1).tolist())
-    return {name: {layer: next(means) for layer in depth} for name in methods}
+            scores.append(values[REVEALING] - values[HIDING])  # (candidates, texts)
+    means = iter(np.concatenate(scores, axis=1).mean(1).tolist())
+    return {name: {layer: next(means) for layer in depth} for name in names}

@@ -9,13 +9,13 @@ from dataclasses import replace as replace_fields
 import numpy as np
 from numpy.typing import NDArray
 
-from whence.engine import Engine
 from whence.errors import NotSupported
+from whence.evaluate.metrics import Answers, Steps
 from whence.inputs import Encoded
-from whence.metrics import Answers, Steps
 from whence.models import first_position, pad_id, stand_in_ids
-from whence.perturb import Rows, delete, hide, replace, score_rows
-from whence.progress import Counter
+from whence.run.perturb import Rows, delete, hide, replace, score_rows
+from whence.run.progress import Counter
+from whence.run.session import Session
 from whence.tasks import Term
 
 Bools = NDArray[np.bool_]
@@ -100,7 +100,7 @@ class Wanted:
 class Perturber:
     """Makes changed rows for one model."""
 
-    engine: Engine
+    session: Session
     batch_tokens: int
 
     def rows(self, row: Encoded, done: str, keep: Bools) -> Rows:
@@ -109,16 +109,16 @@ class Perturber:
             return delete(row, keep)
         if done != "hide":
             return replace(row, keep, self.token(done))
-        start = first_position(self.engine.model)
+        start = first_position(self.session.model)
         # models that count positions from their padding id on leave out padding that stands within a text
-        counted = not start or pad_id(self.engine.model.config) not in row.input_ids
+        counted = not start or pad_id(self.session.model.config) not in row.input_ids
         if start is not None and counted and row.position_ids is None and row.attention_mask is None:
             return closed_up(row, keep, start)
         return hide(row, keep, self.token("mask"))
 
     def token(self, name: str) -> int:
         """The id of [PAD], [MASK] or the unknown token."""
-        known = stand_in_ids(self.engine.model.config, self.engine.task.encoder.tokenizer)
+        known = stand_in_ids(self.session.model.config, self.session.task.encoder.tokenizer)
         if name not in known:
             raise NotSupported(
                 f"this model has no {name!r} token to replace others by; use a metric that deletes tokens."
@@ -127,7 +127,7 @@ class Perturber:
 
     def answer(self, wanted: Sequence[Wanted], counter: Counter) -> list[Replies]:
         """The model's answers to everything that is wanted, every distinct row run once."""
-        with self.engine.exclusive:
+        with self.session.exclusive():
             return self._answer(wanted, counter)
 
     def _answer(self, wanted: Sequence[Wanted], counter: Counter) -> list[Replies]:
@@ -144,7 +144,7 @@ class Perturber:
         replies = [Replies(inverse) for inverse in inverses]
         for parts in batches.values():
             values = score_rows(
-                self.engine,
+                self.session,
                 Rows.join([rows for _, _, rows in parts]),
                 [wanted[number].term for number, _, _ in parts],
                 repeats=[len(rows) for _, _, rows in parts],

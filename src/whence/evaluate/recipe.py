@@ -10,8 +10,8 @@ from typing import Any
 
 from whence.errors import InputError, WhenceError
 from whence.evaluate.candidates import Candidate
-from whence.provenance import write_whole
 from whence.registry import get_method
+from whence.run.provenance import write_whole
 
 
 @dataclass(frozen=True)

@@ -12,19 +12,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whence.bad_rows import BadRow
+from whence.corpus.bad_rows import BadRow
 from whence.errors import UnknownName, WhenceError
 from whence.evaluate import statistics
 from whence.evaluate.data import Sample
 from whence.evaluate.engine import BASELINE, Plan, Results
+from whence.evaluate.metrics.overlap import Corpus
+from whence.evaluate.metrics.registry import Metric
 from whence.evaluate.statistics import Figure
 from whence.evaluate.tables import ARROWS, as_csv, as_latex, as_markdown, cell, csv_text
-from whence.metrics.overlap import Corpus
-from whence.provenance import write_whole
-from whence.registry import Metric
 from whence.render.curves import Curve, curves_figure
+from whence.render.table import Table
 from whence.render.tables import table_figure
-from whence.table import Table
+from whence.run.provenance import write_whole
 
 Floats = NDArray[np.float64]
 

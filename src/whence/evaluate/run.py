@@ -12,17 +12,17 @@ from whence.errors import InputError, NotSupported
 from whence.evaluate.candidates import Candidate, parse
 from whence.evaluate.data import Example, class_of, digest, sample_of
 from whence.evaluate.engine import BASELINE, DRAWS, Bench, Plan, join
+from whence.evaluate.metrics.registry import METRIC_NEEDS, Metric, all_metrics, get_metric
 from whence.evaluate.report import Report, report_of
 from whence.evaluate.store import Store
 from whence.explainer import Explainer
-from whence.limits import BATCH_TOKENS
-from whence.numbers import seed_of
-from whence.progress import counting
-from whence.provenance import identity_of, short_digest
-from whence.registry import METRIC_NEEDS, Method, Metric, all_methods, all_metrics, get_metric
+from whence.inputs.numbers import seed_of
+from whence.registry import Method, all_methods
+from whence.run.limits import BATCH_TOKENS
+from whence.run.progress import counting
+from whence.run.provenance import identity_of, short_digest
 from whence.version import __version__
 
-ON_REQUEST = ("attention-flow",)  # a max-flow per token: only when it is asked for by name
 TARGETS = ("predicted", "label")
 SAME_TARGETS = ("sequence-classification", "masked-lm", "causal-lm")  # one model's target can be asked of another
 
@@ -158,11 +158,11 @@ def choose_methods(
 
 
 def usable(explainer: Explainer, examples: Sequence[Example]) -> list[Method]:
-    """The methods that can explain this model, tried on the shortest example; the baseline, and those on request, apart."""
+    """The methods that can explain this model, tried on the shortest example; the baseline, and what is too costly, apart."""
     shortest = min(examples, key=lambda e: len(str(e.input))).input
     found = []
     for method in all_methods():
-        if method.name == BASELINE or method.name in ON_REQUEST:
+        if method.name == BASELINE or method.on_request:
             continue
         try:
             with warnings.catch_warnings():

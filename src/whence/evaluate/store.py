@@ -13,8 +13,8 @@ import numpy as np
 
 from whence.errors import WhenceError
 from whence.evaluate.engine import Results
-from whence.metrics import Case
-from whence.provenance import refuse_others, write_whole
+from whence.evaluate.metrics import Case
+from whence.run.provenance import refuse_others, write_whole
 
 
 class Store:

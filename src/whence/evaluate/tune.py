@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whence.bad_rows import BadRow
+from whence.corpus.bad_rows import BadRow
 from whence.errors import InputError
 from whence.evaluate import statistics
 from whence.evaluate.candidates import Candidate, parse
@@ -23,12 +23,12 @@ from whence.evaluate.engine import Bench, Plan
 from whence.evaluate.recipe import Recipe
 from whence.evaluate.run import choose_metrics, usable
 from whence.explainer import Explainer
-from whence.limits import BATCH_TOKENS
+from whence.inputs.numbers import seed_of
 from whence.models import layers_of
-from whence.numbers import seed_of
-from whence.progress import counting
 from whence.registry import get_method
-from whence.table import Table
+from whence.render.table import Table
+from whence.run.limits import BATCH_TOKENS
+from whence.run.progress import counting
 from whence.version import __version__
 
 Floats = NDArray[np.float64]
@@ -37,13 +37,6 @@ OBJECTIVE = ("comprehensiveness", "sufficiency", "revealing-auc:probability", "h
 FINALISTS = 4
 KEPT = 3  # one in three goes on to the next round
 FIRST_SHARE = 16  # the first round has 1/16 of the texts
-# options worth trying besides a method's defaults; methods with a `layer` are tried at every layer as well
-VARIANTS: Mapping[str, Sequence[Mapping[str, Any]]] = {
-    "attcat": ({"variant": "paper"},),
-    "alti": ({"norm": 2},),
-    "gradient-x-input": ({"aggregate": "sum"},),
-}
-LAYERED = ("decoded-grad-cam", "decoded-simple", "grad-cam", "cat")
 CHEAP = ("trace", "path")  # kinds of methods that are tried unless others are asked for
 
 
@@ -142,16 +135,16 @@ def tune(
 
 
 def default_candidates(explainer: Explainer, examples: Sequence[Example]) -> list[Candidate]:
-    """Every cheap method that can explain the model, its variants, and every layer where it has layers."""
+    """Every cheap method that can explain the model: at every layer, if it takes one, else by default and in its variants."""
     depth = len(layers_of(explainer.model))
     found: list[Candidate] = []
     for method in usable(explainer, examples):
         if method.kind not in CHEAP:
             continue
-        if method.name in LAYERED:
+        if "layer" in method.defaults:
             found += [Candidate(method.name, {"layer": layer}) for layer in range(1, depth + 1)]
         else:
-            found += [Candidate(method.name, o) for o in ({}, *VARIANTS.get(method.name, ()))]
+            found += [Candidate(method.name, o) for o in ({}, *method.variants)]
     return found
 
 

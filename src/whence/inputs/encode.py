@@ -16,13 +16,12 @@ import numpy as np
 from tokenizers import Encoding
 from transformers import PreTrainedTokenizerBase
 
-from whence.errors import InputError, Truncated
-from whence.inputs.encoded import SOMETIMES, Encoded, Ints
+from whence.errors import InputError, Truncated, reading
+from whence.inputs.numbers import short
 from whence.inputs.padding import padding_of
+from whence.inputs.rows import SOMETIMES, Encoded, Ints
 from whence.inputs.tokenizing import tokenize
-from whence.inputs.words import each_a_word, number_words, segments_apart, segments_of, words_from_pieces
-from whence.numbers import short
-from whence.panics import reading
+from whence.inputs.words import each_a_word, segments_apart, segments_of, words_from_pieces
 
 Input: TypeAlias = str | tuple[str, str] | Mapping[str, Any]
 
@@ -58,10 +57,11 @@ class Encoder:
         """Encode every input, in order. `on_long` says what happens to a text longer than the model can read."""
         if on_long not in ("error", "truncate"):
             raise InputError(f"on_long={on_long!r}: choose 'truncate' (with a warning) or 'error'.")
-        read = self._read_together(inputs) if len(inputs) > 1 else {}
-        good = self._good_rows(inputs) if len(inputs) > 1 else {}
+        many = len(inputs) > 1
+        read = self._read_together(inputs) if many else {}
+        good = self._good_rows(inputs) if many else {}
         rows = [
-            good[i] if i in good else self.encode_one(item, where(i, len(inputs)), on_long, read.get(i))
+            good[i] if i in good else self.encode_one(item, f"input {i}: " if many else "", on_long, read.get(i))
             for i, item in enumerate(inputs)
         ]
         cut = sum(row.truncated for row in rows)
@@ -280,6 +280,19 @@ class Encoder:
         if not all(0 <= t < self.type_vocab_size for t in types):
             raise InputError(f"{at}token_type_ids must be below {self.type_vocab_size or 1} for this model.")
         return types
+
+
+def number_words(word_ids: Sequence[int | None], segments: Sequence[int | None]) -> tuple[int | None, ...]:
+    """Word numbers that run on over both segments; pieces with no text between them and no word id stand alone."""
+    numbers: list[int | None] = []
+    seen: dict[tuple[int, int], int] = {}
+    for index, (word, segment) in enumerate(zip(word_ids, segments, strict=True)):
+        if segment is None:
+            numbers.append(None)
+        else:
+            key = (segment, word if word is not None else -1 - index)
+            numbers.append(seen.setdefault(key, len(seen)))
+    return tuple(numbers)
 
 
 def where(index: int, total: int) -> str:

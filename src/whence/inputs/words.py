@@ -11,19 +11,6 @@ from string import punctuation
 MARK = re.compile("##|Ġ|▁")  # how tokenizers mark the pieces of words
 
 
-def number_words(word_ids: Sequence[int | None], segments: Sequence[int | None]) -> tuple[int | None, ...]:
-    """Word numbers that run on over both segments; pieces with no text between them and no word id stand alone."""
-    numbers: list[int | None] = []
-    seen: dict[tuple[int, int], int] = {}
-    for index, (word, segment) in enumerate(zip(word_ids, segments, strict=True)):
-        if segment is None:
-            numbers.append(None)
-        else:
-            key = (segment, word if word is not None else -1 - index)
-            numbers.append(seen.setdefault(key, len(seen)))
-    return tuple(numbers)
-
-
 @lru_cache(128)  # rows of one length have their special tokens in the same places
 def each_a_word(special: tuple[bool, ...]) -> tuple[int | None, ...]:
     """Word numbers of tokens that are whole words."""

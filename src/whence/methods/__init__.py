@@ -5,7 +5,7 @@ Notation (the docstrings use it too): A^l attention probabilities of layer l, av
 X^0 the embedding output and X^l the output of layer l; x the word embeddings; r the readout position; y the logit explained.
 """
 
-import whence.backends
+import whence.fast.imports
 from whence.methods import (
     baseline,
     attention,

@@ -1,4 +1,7 @@
-"""Methods that read attention probabilities only: the same for every target."""
+"""Methods that read attention probabilities only: the same for every target.
+
+None declares that its scores have no sign: a model may hand out maps of its own making, with entries below 0.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from whence.attribution import Attribution
 from whence.errors import InputError
-from whence.numbers import whole
+from whence.inputs.numbers import whole
 from whence.registry import method
 from whence.trace import Trace
+from whence.trace.attribution import Attribution
 
 ABNAR = "Abnar & Zuidema 2020"
 
 
-@method("raw-attention", needs={"attention"}, family="attention", paper="—")
+@method(
+    "raw-attention",
+    needs={"attention", "readout"},
+    sums_to="1",
+    layers_start=1,
+    knows_target=False,
+    family="attention",
+    paper="—",
+)
 def raw_attention(trace: Trace) -> Attribution:
     """Attention of the last layer, mean over heads: mean_h A^L[h, r, j]."""
     layers = torch.stack([trace.at_readout(a) for a in trace.mean_attention], dim=1)  # (b, L, n)
@@ -28,6 +39,7 @@ def with_residual(trace: Trace) -> list[Tensor]:
 
 
 def row_normalised(matrix: Tensor) -> Tensor:
+    """Rows divided by their sums."""
     return matrix / matrix.sum(-1, keepdim=True)
 
 
@@ -45,18 +57,37 @@ def rollout_rows(trace: Trace, matrices: list[Tensor]) -> Tensor:
     return torch.stack(rows, dim=1)
 
 
-@method("rollout", needs={"attention"}, family="attention", paper=ABNAR)
+@method(
+    "rollout",
+    needs={"attention", "readout"},
+    sums_to="1",
+    layers_start=1,
+    knows_target=False,
+    family="attention",
+    paper=ABNAR,
+    first_choice=True,
+)
 def rollout(trace: Trace) -> Attribution:
     """Attention rolled out through the layers: row r of B^L···B^1, B^l = rownorm(mean_h A^l + I)."""
     layers = rollout_rows(trace, with_residual(trace))
     return Attribution(layers[:, -1], layers)
 
 
-@method("attention-flow", needs={"attention"}, family="attention", paper=ABNAR)
+@method(
+    "attention-flow",
+    needs={"attention", "readout"},
+    knows_target=False,
+    family="attention",
+    paper=ABNAR,
+    on_request=True,
+)
 def attention_flow(trace: Trace, *, max_tokens: int = 128) -> Tensor:
     """Maximum flow from r at layer L down to j at layer 0, with capacities B^l = rownorm(mean_h A^l + I).
 
     One max-flow problem per token on a graph of L·n² edges: exact, and slow beyond short texts.
+
+    Args:
+        max_tokens: longer texts are refused.
     """
     longest = int(trace.lengths.max())
     if longest > whole("max_tokens", max_tokens):

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from whence.fused import fusible
+from whence.fast.fused import fusible
 
 VECTOR_BYTES = 64 << 20  # U of the rows worked on at once; one row of 512 tokens of BERT-base takes 19 MB
 CACHE_BYTES = 4 << 20  # an ℓ1 block, which stays in the processor's cache while it is reduced
@@ -38,16 +38,16 @@ class Parts:
     def rows(self) -> Iterator[tuple[slice, Parts]]:
         """A few rows of the batch at a time, as many as VECTOR_BYTES allow."""
         b, heads, n, _ = self.attention.shape
-        one = heads * n * self.residual.shape[-1] * self.residual.element_size()
-        for some in slices(b, (CUDA_FACTOR if self.residual.is_cuda else 1) * VECTOR_BYTES // one):
+        row_bytes = heads * n * self.residual.shape[-1] * self.residual.element_size()
+        for rows in slices(b, (CUDA_FACTOR if self.residual.is_cuda else 1) * VECTOR_BYTES // row_bytes):
             yield (
-                some,
+                rows,
                 replace(
                     self,
-                    attention=self.attention[some],
-                    value=self.value[some],
-                    residual=self.residual[some],
-                    scale=self.scale[some],
+                    attention=self.attention[rows],
+                    value=self.value[rows],
+                    residual=self.residual[rows],
+                    scale=self.scale[rows],
                 ),
             )
 
@@ -59,58 +59,60 @@ class Parts:
         of_heads = value.transpose(0, 1).flatten(1, 2) @ weight  # (H, b·n, d)
         return of_heads.view(-1, b, n, of_heads.shape[-1]).permute(1, 2, 0, 3)
 
-    def own(self, vectors: Tensor) -> Tensor:
+    def diagonal(self, vectors: Tensor) -> Tensor:
         """T_ii / scale_i, the one part that holds the residual: (b, n, d)."""
-        diagonal = self.attention.diagonal(dim1=-2, dim2=-1)  # (b, H, n)
+        attention = self.attention.diagonal(dim1=-2, dim2=-1)  # (b, H, n)
         if vectors.is_cuda:  # one pass over the vectors
-            return self.residual + torch.einsum("bhn,bnhd->bnd", diagonal.to(vectors.dtype), vectors)
-        own = self.residual.clone()
-        for h in range(diagonal.shape[1]):
-            own.addcmul_(vectors[:, :, h], diagonal[:, h, :, None])
-        return own
+            return self.residual + torch.einsum("bhn,bnhd->bnd", attention.to(vectors.dtype), vectors)
+        total = self.residual.clone()
+        for h in range(attention.shape[1]):
+            total.addcmul_(vectors[:, :, h], attention[:, h, :, None])
+        return total
 
 
 def norms(parts: Parts) -> Tensor:
     """‖T_ij‖₂: (b, n, n)."""
-    return torch.cat([some_norms(some) for _, some in parts.rows()])
+    return torch.cat([norms_of_rows(part) for _, part in parts.rows()])
 
 
-def some_norms(parts: Parts) -> Tensor:
+def norms_of_rows(parts: Parts) -> Tensor:
+    """‖T_ij‖₂ of rows that fit into memory together."""
     vectors = parts.vectors()
-    found = squared_norms(parts.attention, vectors).clamp_(min=0).sqrt_()
-    found.diagonal(dim1=-2, dim2=-1).copy_(parts.own(vectors).norm(dim=-1))
-    return found.mul_(parts.scale[:, :, None])
+    sizes = squared_norms(parts.attention, vectors).clamp_(min=0).sqrt_()
+    sizes.diagonal(dim1=-2, dim2=-1).copy_(parts.diagonal(vectors).norm(dim=-1))
+    return sizes.mul_(parts.scale[:, :, None])
 
 
 def distances(parts: Parts, target: Tensor, order: int) -> Tensor:
     """‖t_i − T_ij‖ in the ℓ1 or ℓ2 norm; target t (b, n, d) → (b, n, n)."""
-    return torch.cat([some_distances(some, target[rows], order) for rows, some in parts.rows()])
+    return torch.cat([distances_of_rows(part, target[rows], order) for rows, part in parts.rows()])
 
 
-def some_distances(parts: Parts, target: Tensor, order: int) -> Tensor:
+def distances_of_rows(parts: Parts, target: Tensor, order: int) -> Tensor:
+    """‖t_i − T_ij‖ of rows that fit into memory together."""
     goal = target / parts.scale[:, :, None]  # so that the parts need no division: ‖t − sP‖ = s·‖t/s − P‖
     # sums of absolute values bear vectors that are rounded as the model's own states are
     vectors = parts.vectors(parts.value.dtype if order == 1 and fusible(goal) else None)
-    found = l1_distances(parts.attention, vectors, goal) if order == 1 else l2_distances(parts, vectors, goal)
-    found.diagonal(dim1=-2, dim2=-1).copy_(own_distances(parts, vectors, goal, order))
-    return found.mul_(parts.scale[:, :, None])
+    apart = l1_distances(parts.attention, vectors, goal) if order == 1 else l2_distances(parts, vectors, goal)
+    apart.diagonal(dim1=-2, dim2=-1).copy_(diagonal_distances(parts, vectors, goal, order))
+    return apart.mul_(parts.scale[:, :, None])
 
 
-def own_distances(parts: Parts, vectors: Tensor, goal: Tensor, order: int) -> Tensor:
+def diagonal_distances(parts: Parts, vectors: Tensor, goal: Tensor, order: int) -> Tensor:
     """‖goal_i − T_ii / scale_i‖: (b, n)."""
     if order == 1 and fusible(goal, parts.residual):
-        from whence.methods.mixing_triton import own_l1_fused
+        from whence.fast.mixing_triton import own_l1_fused
 
         return own_l1_fused(parts.attention, vectors, goal - parts.residual)
-    found: Tensor = torch.linalg.vector_norm(goal - parts.own(vectors), order, dim=-1)
-    return found
+    distances: Tensor = torch.linalg.vector_norm(goal - parts.diagonal(vectors), order, dim=-1)
+    return distances
 
 
 def squared_norms(attention: Tensor, vectors: Tensor) -> Tensor:
     """‖Σ_h A_h[i, j] U_h[j]‖² = Σ_hk A_h[i, j] A_k[i, j] G_j[h, k], G_j[h, k] = ⟨U_h[j], U_k[j]⟩: (b, n, n); fused on CUDA
     where Triton is there."""
     if fusible(vectors) and attention.dtype == vectors.dtype:
-        from whence.methods.mixing_triton import squares_fused
+        from whence.fast.mixing_triton import squares_fused
 
         return squares_fused(attention, vectors)
     return squares_by_pairs(attention, vectors)
@@ -120,24 +122,24 @@ def squares_by_pairs(attention: Tensor, vectors: Tensor) -> Tensor:
     """The reference: head pair by head pair, on whole (n, n) matrices. A small matrix product per key would have to reorder the
     attention."""
     gram = (vectors @ vectors.transpose(-1, -2)).permute(0, 2, 3, 1).unsqueeze(-2)  # (b, H, H, 1, n key)
-    found, inner = torch.zeros_like(attention[:, 0]), torch.empty_like(attention[:, 0])
+    squares, inner = torch.zeros_like(attention[:, 0]), torch.empty_like(attention[:, 0])
     heads = attention.shape[1]
     for h in range(heads):
         torch.mul(attention[:, h], gram[:, h, h], out=inner)
         for k in range(h + 1, heads):
             inner.addcmul_(attention[:, k], gram[:, h, k], value=2)
-        found.addcmul_(attention[:, h], inner)
-    return found
+        squares.addcmul_(attention[:, h], inner)
+    return squares
 
 
 def inner_products(parts: Parts, goal: Tensor) -> Tensor:
     """⟨goal_i, Σ_h A_h[i, j] U_h[j]⟩, head by head: (b, n, n)."""
-    found = torch.zeros_like(parts.attention[:, 0])
+    products = torch.zeros_like(parts.attention[:, 0])
     for h in range(parts.attention.shape[1]):
         in_head = goal @ parts.weight[h].T  # (b, n, e)
         value = parts.value[:, h].to(in_head.dtype)
-        found.addcmul_(parts.attention[:, h], in_head @ value.transpose(-1, -2))
-    return found
+        products.addcmul_(parts.attention[:, h], in_head @ value.transpose(-1, -2))
+    return products
 
 
 def l2_distances(parts: Parts, vectors: Tensor, goal: Tensor) -> Tensor:
@@ -149,7 +151,7 @@ def l2_distances(parts: Parts, vectors: Tensor, goal: Tensor) -> Tensor:
 def l1_distances(attention: Tensor, vectors: Tensor, goal: Tensor) -> Tensor:
     """‖goal_i − Σ_h A_h[i, j] U_h[j]‖₁: (b, n, n); fused on CUDA where Triton is there, in blocks elsewhere."""
     if fusible(goal):
-        from whence.methods.mixing_triton import l1_fused
+        from whence.fast.mixing_triton import l1_fused
 
         return l1_fused(attention, vectors, goal)
     return l1_blocked(attention, vectors, goal)
@@ -162,7 +164,7 @@ def l1_blocked(attention: Tensor, vectors: Tensor, goal: Tensor) -> Tensor:
     """
     b, _, n, _ = attention.shape
     d = goal.shape[-1]
-    found = torch.empty_like(attention[:, 0])
+    distances = torch.empty_like(attention[:, 0])
     larger = CUDA_FACTOR if goal.is_cuda else 1
     queries = min(n, QUERIES * larger)
     keys = max(1, larger * CACHE_BYTES // (queries * d * goal.element_size()))
@@ -172,11 +174,11 @@ def l1_blocked(attention: Tensor, vectors: Tensor, goal: Tensor) -> Tensor:
         for query in slices(n, queries):
             away = goal[row, query]
             for key in slices(n, keys):
-                some = weights[key, query]
-                parts = buffer[: some.shape[0] * some.shape[1] * d].view(*some.shape[:2], d)
-                torch.baddbmm(away.expand(len(some), -1, -1), some, vectors[row, key], beta=-1, out=parts)
-                found[row, query, key] = parts.abs_().sum(-1).T
-    return found
+                block = weights[key, query]
+                parts = buffer[: block.shape[0] * block.shape[1] * d].view(*block.shape[:2], d)
+                torch.baddbmm(away.expand(len(block), -1, -1), block, vectors[row, key], beta=-1, out=parts)
+                distances[row, query, key] = parts.abs_().sum(-1).T
+    return distances
 
 
 def slices(length: int, step: int) -> Iterator[slice]:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from whence.errors import InputError, NotSupported, UnknownName
 from whence.inputs import to_device
-from whence.numbers import short
+from whence.inputs.numbers import short
 
 WIDEST = 1000  # sigma: noise so far beyond any embedding says nothing of the text
 Bools = NDArray[np.bool_]
@@ -38,15 +38,15 @@ class Ground:
         """Ids of which random texts are made."""
         return np.array([i for i in range(self.vocabulary) if i not in self.special_ids])
 
-    def resolve(self, baseline: str, others: Sequence[str] = ()) -> str:
+    def resolve(self, baseline: str, extra: Sequence[str] = ()) -> str:
         """The baseline's name: "auto" is the first of "mask", "pad" and "zero" that the model has."""
-        if baseline not in ("auto", *FIXED, *others):
-            raise UnknownName("baseline", str(baseline), ["auto", *FIXED, *others])
+        if baseline not in ("auto", *FIXED, *extra):
+            raise UnknownName("baseline", str(baseline), ["auto", *FIXED, *extra])
         ids = {"mask": self.mask_id, "pad": self.pad_id}
         if baseline == "auto":
             return next((name for name, number in ids.items() if number is not None), "zero")
         if baseline in ids and ids[baseline] is None:
-            working = [name for name in FIXED if ids.get(name, 0) is not None] + list(others)
+            working = [name for name in FIXED if ids.get(name, 0) is not None] + list(extra)
             raise NotSupported(
                 f"baseline={baseline!r}: this model's tokenizer has no {baseline} token; choose baseline= one of "
                 f"{', '.join(working)} (or 'auto')."
@@ -55,7 +55,7 @@ class Ground:
 
 
 @dataclass(frozen=True)
-class Here:
+class PathBatch:
     """The b points of one batch, each one of the points of its row; n tokens, d features."""
 
     ground: Ground
@@ -84,16 +84,16 @@ class Here:
     def baseline(self, name: str, chance: Sequence[Generator] = ()) -> Tensor:
         """x with every free token's embedding replaced: by that of [MASK] or padding, by 0, or by a random word's. (b, n, d)"""
         if name == "zero":
-            other = torch.zeros_like(self.x)
+            replacement = torch.zeros_like(self.x)
         elif name == "random":
             drawn = np.zeros(self.x.shape[:2], dtype=np.int64)
             for row, (random, ids) in enumerate(zip(chance, self.ids, strict=True)):
                 drawn[row, self.real[row]] = random.choice(self.ground.words, len(ids))
-            other = self.ground.embed(torch.from_numpy(drawn).to(self.x.device)).to(self.x)
+            replacement = self.ground.embed(torch.from_numpy(drawn).to(self.x.device)).to(self.x)
         else:
             number = self.ground.mask_id if name == "mask" else self.ground.pad_id
-            other = self.ground.embed(torch.tensor(number, device=self.x.device)).to(self.x)
-        return torch.where(self.free[:, :, None], other, self.x)
+            replacement = self.ground.embed(torch.tensor(number, device=self.x.device)).to(self.x)
+        return torch.where(self.free[:, :, None], replacement, self.x)
 
     def noise(self, sigma: float, chance: Sequence[Generator]) -> Tensor:
         """Normal noise with deviation sigma × (max − min of the row's own embeddings); none on padding. (b, n, d)"""
@@ -110,3 +110,13 @@ def check_sigma(sigma: Any) -> float:
     if isinstance(sigma, bool) or not isinstance(sigma, (int, float)) or not 0 <= sigma <= WIDEST:
         raise InputError(f"sigma={short(sigma)}: give a share of the embeddings' range, 0 to {WIDEST} (0.01 is usual).")
     return float(sigma)
+
+
+def adds_up(aggregate: str = "sum", **_: Any) -> bool:
+    """Whether scores keep their signs, and so add up: features are summed, not measured in size."""
+    return aggregate == "sum"
+
+
+def change_of(of: str = "logit", **options: Any) -> str | None:
+    """What the scores add up to, if they do: the change of this scalar from the baseline to the text."""
+    return f"{of} difference to baseline" if adds_up(**options) else None

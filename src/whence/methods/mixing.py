@@ -15,33 +15,56 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from whence.attribution import Attribution
 from whence.errors import UnknownName
 from whence.methods.attention import rollout_rows
 from whence.methods.distances import Parts, distances, norms, slices
 from whence.registry import method
 from whence.trace import Block, Norm, Trace
+from whence.trace.attribution import Attribution
 
 RELEASED_EPS = 1e-6  # of torch's pairwise_distance, which the released code measures with
 ZEROING_BYTES = 64 << 20  # feed-forward activations of value-zeroing worked on at once
 
 
-@method("norms", needs={"blocks"}, family="mixing", paper="Kobayashi 2021; ALTI 'Norm'")
+@method(
+    "norms",
+    needs={"blocks", "readout"},
+    signed=False,
+    sums_to="1",
+    layers_start=1,
+    knows_target=False,
+    family="mixing",
+    paper="Kobayashi 2021; ALTI 'Norm'",
+)
 def norms_rollout(trace: Trace, *, matrices: bool = False) -> Attribution:
     """Norm of what token j adds: ‖T_ij‖₂, rows scaled to sum 1, multiplied through the layers, row r.
 
-    σ_i without the norm's eps, as in the code released with ALTI.
+    Departure: σ_i without the norm's eps, as in the code released with ALTI.
+
+    Args:
+        matrices: keep C^l and R^l of every layer.
     """
     return roll_out(trace, lambda block: shares(norms(parts_of(block, first(block))), block, trace), matrices)
 
 
-@method("globenc", needs={"blocks"}, family="mixing", paper="Modarressi 2022")
+@method(
+    "globenc",
+    needs={"blocks", "readout"},
+    signed=False,
+    layers_start=1,
+    knows_target=False,
+    family="mixing",
+    paper="Modarressi 2022",
+)
 def globenc(trace: Trace, *, matrices: bool = False) -> Attribution:
     """GlobEnc: norms of T_ij after the layer's second norm too, ‖γ₂ ⊙ (T_ij − mean T_ij)/σ₂_i‖₂; plain product, row r.
 
     The feed-forward part enters only through σ₂, the std of the second norm's input; eps inside the roots, rows not scaled
     (scores grow with depth), both as released. Departure: in pre-norm models, which the paper does not treat, the second
     norm reads the block's output itself, so T = F is divided by the std (RMSNorm: root mean square) of y_i.
+
+    Args:
+        matrices: keep C^l and R^l of every layer.
     """
 
     def contributions(block: Block) -> Tensor:
@@ -51,14 +74,30 @@ def globenc(trace: Trace, *, matrices: bool = False) -> Attribution:
     return roll_out(trace, contributions, matrices)
 
 
-@method("alti", needs={"blocks"}, family="mixing", paper="ALTI, Ferrando 2022, eq. 9–11")
+@method(
+    "alti",
+    needs={"blocks", "readout"},
+    signed=False,
+    sums_to="1",
+    layers_start=1,
+    knows_target=False,
+    family="mixing",
+    paper="ALTI, Ferrando 2022, eq. 9–11",
+    first_choice=True,
+    variants=[{"norm": 2}],
+)
 def alti(trace: Trace, *, norm: int = 1, ln2: bool = False, matrices: bool = False) -> Attribution:
     """ALTI: C_ij ∝ max(0, ‖y_i‖₁ − ‖y_i − T_ij‖₁), rows sum to 1; R^l = C^l R^{l−1}; row r of R^L.
 
-    norm=2 measures in ℓ2 ("ours_l2" of the released code). ln2=True goes on through the second norm and measures the distance
-    to its output ("ours2"; in post-norm models that is the layer's output). Departures: a row that clips entirely becomes
-    the identity row (released: NaN). The released code adds 1e-6 to every coordinate of a distance; so does ln2=True here,
-    which exists in that code only, while the paper's own definition (ln2=False) goes without.
+    Departures: a row that clips entirely becomes the identity row (released: NaN). The released code adds 1e-6 to every
+    coordinate of a distance; so does ln2=True here, which exists in that code only, while the paper's own definition
+    (ln2=False) goes without.
+
+    Args:
+        norm: 1, or 2 to measure in ℓ2 ("ours_l2" of the released code).
+        ln2: go on through the second norm and measure the distance to its output ("ours2"; in post-norm models that is the
+            layer's output).
+        matrices: keep C^l and R^l of every layer.
     """
     if norm not in (1, 2):
         raise UnknownName("norm", str(norm), ["1", "2"])
@@ -73,12 +112,24 @@ def alti(trace: Trace, *, norm: int = 1, ln2: bool = False, matrices: bool = Fal
     return roll_out(trace, contributions, matrices)
 
 
-@method("value-zeroing", needs={"blocks"}, family="mixing", paper="Mohebbi 2023")
+@method(
+    "value-zeroing",
+    needs={"blocks", "readout"},
+    signed=False,
+    sums_to="1",
+    layers_start=1,
+    knows_target=False,
+    family="mixing",
+    paper="Mohebbi 2023",
+)
 def value_zeroing(trace: Trace, *, matrices: bool = False) -> Attribution:
     """Value zeroing: cosine distance of the layer's output at i with and without token j's value; rows sum to 1; row r.
 
     Token j's value vectors are zeroed in all heads of one layer, its residual stays, and the layer is finished (norms and
     feed-forward part): n feed-forward passes a layer, so about n times the cost of the other mixing methods.
+
+    Args:
+        matrices: keep C^l and R^l of every layer.
     """
     return roll_out(trace, lambda block: shares(zeroing_distances(block), block, trace), matrices)
 
@@ -115,17 +166,18 @@ def zeroing_distances(block: Block) -> Tensor:
     b, _, n, _ = block.attention.shape
     sums, out = block.sums(), unit(block.output)
     vectors = parts_of(block, []).vectors()  # (b, n, H, d)
-    found = torch.empty_like(block.attention[:, 0])
+    distances = torch.empty_like(block.attention[:, 0])
     widest = 6 * block.x.shape[-1]  # the feed-forward part's own activations, roughly
     for keys in slices(n, ZEROING_BYTES // (b * n * widest * sums.element_size())):
         weights = block.attention[..., keys].permute(0, 3, 2, 1)  # (b, key, query, H)
         without = block.finish(block.normed(sums[:, None] - weights @ vectors[:, keys]))  # (b, key, query, d)
         # ½‖û − v̂‖² = 1 − cos, without the cancellation
-        found[..., keys] = (unit(without) - out[:, None]).square().sum(-1).transpose(1, 2) / 2
-    return found
+        distances[..., keys] = (unit(without) - out[:, None]).square().sum(-1).transpose(1, 2) / 2
+    return distances
 
 
 def unit(vectors: Tensor) -> Tensor:
+    """Vectors of length 1."""
     return torch.nn.functional.normalize(vectors, dim=-1)
 
 
@@ -148,18 +200,18 @@ def shares(matrix: Tensor, block: Block, trace: Trace) -> Tensor:
 def roll_out(trace: Trace, contributions: Callable[[Block], Tensor], matrices: bool) -> Attribution:
     """Scores and layers from the product of C^l = contributions(block l), and the matrices if wanted."""
 
-    def one(block: Block) -> Tensor:
+    def contributions_of(block: Block) -> Tensor:
         at_hand = block.attention  # the map is looked at more than once: held, it is not made anew
         matrix = contributions(block)
         del at_hand
         return matrix
 
-    per_layer = [one(block) for block in trace.blocks]  # L × (b, n, n)
+    per_layer = [contributions_of(block) for block in trace.blocks]  # L × (b, n, n)
     layers = rollout_rows(trace, per_layer)
-    kept = None
+    maps = None
     if matrices:
         product = [per_layer[0]]
         for c in per_layer[1:]:
             product.append(c @ product[-1])
-        kept = {"C": torch.stack(per_layer, 1), "R": torch.stack(product, 1)}
-    return Attribution(layers[:, -1], layers, matrices=kept)
+        maps = {"C": torch.stack(per_layer, 1), "R": torch.stack(product, 1)}
+    return Attribution(layers[:, -1], layers, matrices=maps)

@@ -1,7 +1,7 @@
 """Methods that take gradients at many points of embedding space, one text at a time in their formulas, batched by the runner.
 
 A path method is a function of a `Ground` and its options that returns a `Path`: where the points of a row lie, what each
-point's gradient adds to the row's sums, and what those sums mean. `whence.paths` runs any number of rows and points in full
+point's gradient adds to the row's sums, and what those sums mean. `whence.run.paths` runs any number of rows and points in full
 batches and keeps nothing but the sums.
 """
 
@@ -18,16 +18,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from whence.attribution import Amount, Gap, Part
 from whence.errors import ModelError, UnknownName
+from whence.inputs.numbers import seed_of, work
 from whence.methods.gradient import gradient_need, l1_shares
-from whence.methods.ground import Ground, Here, check_sigma
-from whence.numbers import seed_of, work
+from whence.methods.ground import Ground, PathBatch, adds_up, change_of, check_sigma
 from whence.registry import method
+from whence.relevance.deeplift import DEEPLIFT
+from whence.relevance.operations import RelevancePass
+from whence.trace.attribution import Amount, Gap, RowScores
 
 AGGREGATES = ("sum", "l2", "mean")
 START, CONVERGED = 16, 0.01  # steps="auto": how many at first, and which share of f(x) − f(baseline) may be missing
-PAPER_000 = "Lundberg & Lee 2017"
+LUNDBERG = "Lundberg & Lee 2017"
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ class Path(ABC):
         return self.aggregate == "sum"
 
     @abstractmethod
-    def leg(self, here: Here) -> Leg:
+    def leg(self, batch: PathBatch) -> Leg:
         """Where the points of a batch lie."""
 
     def parts(self, leg: Leg, gradient: Tensor, change: Tensor | None) -> dict[str, Tensor]:
@@ -73,7 +75,7 @@ class Path(ABC):
         return {"attribution": leg.weight * leg.span * gradient}
 
     @abstractmethod
-    def finish(self, tally: Tally) -> Part | int:
+    def finish(self, tally: Tally) -> RowScores | int:
         """The row's result; or how many points to take in place of these, which did not suffice."""
 
 
@@ -87,6 +89,7 @@ def aggregated(attribution: NDArray[np.float64], aggregate: str) -> NDArray[np.f
 
 
 def check_aggregate(aggregate: Any) -> str:
+    """One of AGGREGATES, or an error."""
     if aggregate not in AGGREGATES:
         raise UnknownName("aggregate", str(aggregate), AGGREGATES)
     return str(aggregate)
@@ -99,6 +102,11 @@ def gap(delta: float, difference: float, largest: float) -> Gap:
 
 def rounding(largest: float) -> float:
     return 1e-6 * max(1.0, largest)
+
+
+def multipliers(**_: Any) -> RelevancePass:
+    """DeepLIFT's multipliers are handed down by rules too."""
+    return RelevancePass(DEEPLIFT.name)
 
 
 @cache
@@ -130,27 +138,36 @@ class Straight(Path):
     ends: bool = True
     remedy: str = "take more steps= (with steps='auto' a larger max_steps=), or another baseline="
 
-    def leg(self, here: Here) -> Leg:
-        start = here.baseline(self.baseline)
-        where = [gauss_legendre(count) for count in here.counts]
-        alpha = here.per_point(points[k] for (points, _), k in zip(where, here.points, strict=True))
-        weight = here.per_point(weights[k] for (_, weights), k in zip(where, here.points, strict=True))
-        return Leg(torch.lerp(start, here.x, alpha), here.x - start, weight)
+    def leg(self, batch: PathBatch) -> Leg:
+        start = batch.baseline(self.baseline)
+        where = [gauss_legendre(count) for count in batch.counts]
+        alpha = batch.per_point(points[k] for (points, _), k in zip(where, batch.points, strict=True))
+        weight = batch.per_point(weights[k] for (_, weights), k in zip(where, batch.points, strict=True))
+        return Leg(torch.lerp(start, batch.x, alpha), batch.x - start, weight)
 
-    def finish(self, tally: Tally) -> Part | int:
+    def finish(self, tally: Tally) -> RowScores | int:
         assert tally.ends is not None
         at_x, at_baseline = tally.ends
-        attribution, wanted = tally.sums["attribution"], at_x - at_baseline
-        delta = float(attribution.sum() - wanted)
+        attribution, change = tally.sums["attribution"], at_x - at_baseline
+        delta = float(attribution.sum() - change)
         largest = max(abs(at_x), abs(at_baseline))
-        if tally.count < self.most and abs(delta) > max(CONVERGED * abs(wanted), rounding(largest)):
+        if tally.count < self.most and abs(delta) > max(CONVERGED * abs(change), rounding(largest)):
             return min(2 * tally.count, self.most)
         facts = {"baseline": self.baseline, "steps": tally.count, "delta": Amount(delta)}
-        facts["unexplained"] = gap(delta, wanted, largest)
-        return Part(aggregated(attribution, self.aggregate), options=facts)
+        facts["unexplained"] = gap(delta, change, largest)
+        return RowScores(aggregated(attribution, self.aggregate), options=facts)
 
 
-@method("integrated-gradients", kind="path", family="gradient path", paper="Sundararajan 2017")
+@method(
+    "integrated-gradients",
+    kind="path",
+    needs=lambda of, **_: {"embeddings", gradient_need(of)},
+    signed=adds_up,
+    sums_to=change_of,
+    family="gradient path",
+    paper="Sundararajan 2017",
+    first_choice=True,
+)
 def integrated_gradients(
     ground: Ground,
     *,
@@ -162,13 +179,15 @@ def integrated_gradients(
 ) -> Path:
     """(x_j − x̄_j) ⊙ ∫₀¹ ∂y/∂x_j (x̄ + α(x − x̄)) dα, with a baseline x̄ whose tokens stand for nothing. Sums to y(x) − y(x̄).
 
-    Gauss–Legendre quadrature of `steps` points; "auto" doubles a row's steps from 16 on until the sum is within 1% of
-    y(x) − y(x̄), up to max_steps. options["delta"] is what is missing: Σ (over features too) − (y(x) − y(x̄)), and
-    options["unexplained"] its share of the difference; more than 2% is warned of.
-    baseline: every free token's embedding becomes that of "mask" (ALTI's choice) or "pad", or "zero" (Decoded Grad-CAM's);
-    special tokens stay. "auto" is the first of these that the model has; the options of the result say which.
-    aggregate: "sum" over features (default, signed: the only one that keeps completeness), "l2" or "mean" of absolute values.
-    of: "logit" (default), "probability" or "loss".
+    Gauss–Legendre quadrature. options["delta"] is what is missing: Σ (over features too) − (y(x) − y(x̄)), and options["unexplained"] its
+    share of the difference; more than 2% is warned of.
+
+    Args:
+        steps: points; "auto" doubles a row's from 16 on until the sum is within 1% of y(x) − y(x̄), up to max_steps.
+        baseline: every free token's embedding becomes that of "mask" (ALTI's choice) or "pad", or "zero" (Decoded Grad-CAM's);
+            special tokens stay. "auto" is the first of these that the model has; the options of the result say which.
+        aggregate: "sum" over features (default, signed: the only one that keeps completeness), "l2" or "mean" of absolute values.
+        of: "logit" (default), "probability" or "loss".
     """
     gradient_need(of)
     count = START if steps == "auto" else steps
@@ -199,23 +218,34 @@ class Cloud(Path):
     def additive(self) -> bool:
         return False
 
-    def leg(self, here: Here) -> Leg:
-        noise = here.noise(self.sigma, here.chance(self.seed))
-        return Leg(here.x + noise, noise, here.per_point(1 / c for c in here.counts))
+    def leg(self, batch: PathBatch) -> Leg:
+        noise = batch.noise(self.sigma, batch.chance(self.seed))
+        return Leg(batch.x + noise, noise, batch.per_point(1 / c for c in batch.counts))
 
     def parts(self, leg: Leg, gradient: Tensor, change: Tensor | None) -> dict[str, Tensor]:
         return {"shares": leg.weight[:, :, 0] * l1_shares(gradient)}
 
-    def finish(self, tally: Tally) -> Part:
-        return Part(tally.sums["shares"])
+    def finish(self, tally: Tally) -> RowScores:
+        return RowScores(tally.sums["shares"])
 
 
-@method("smoothgrad", kind="path", family="gradient path", paper="Smilkov 2017")
+@method(
+    "smoothgrad",
+    kind="path",
+    needs={"embeddings", "embeddings.grad:log-probability"},
+    signed=False,
+    sums_to="1",
+    family="gradient path",
+    paper="Smilkov 2017",
+)
 def smoothgrad(ground: Ground, *, samples: int = 10, sigma: float = 0.01, seed: int = 0) -> Path:
     """`simple` averaged over `samples` noisy copies of the embeddings, so that scores sum to 1.
 
-    The noise is normal with deviation sigma × (max − min of the text's embeddings), as in AllenNLP Interpret. It depends on
-    the seed and the text alone. Departure: AllenNLP averages gradients, which cancel, before it takes norms.
+    Departure: AllenNLP Interpret averages gradients, which cancel, before it takes norms.
+
+    Args:
+        sigma: the noise is normal with deviation sigma × (max − min of the text's embeddings), as in AllenNLP Interpret.
+        seed: the noise depends on it and the text alone.
     """
     return Cloud(count=work("samples", samples), sigma=check_sigma(sigma), seed=seed_of(seed))
 
@@ -231,23 +261,23 @@ class Expected(Path):
     aggregate: str
     of: str
 
-    def leg(self, here: Here) -> Leg:
-        chance = here.chance(self.seed)
-        start = here.baseline(self.baseline, chance)
-        alpha = here.per_point(random.random() for random in chance)
-        end = here.x + here.noise(self.sigma, chance) if self.sigma else here.x
-        return Leg(torch.lerp(start, end, alpha), end - start, here.per_point(1 / c for c in here.counts))
+    def leg(self, batch: PathBatch) -> Leg:
+        chance = batch.chance(self.seed)
+        start = batch.baseline(self.baseline, chance)
+        alpha = batch.per_point(random.random() for random in chance)
+        end = batch.x + batch.noise(self.sigma, chance) if self.sigma else batch.x
+        return Leg(torch.lerp(start, end, alpha), end - start, batch.per_point(1 / c for c in batch.counts))
 
     def parts(self, leg: Leg, gradient: Tensor, change: Tensor | None) -> dict[str, Tensor]:
-        found = leg.span * gradient
-        token = found.sum(-1, dtype=torch.float64)  # (b, n)
-        return {"attribution": leg.weight * found, "token": token, "square": token.square()}
+        product = leg.span * gradient
+        token = product.sum(-1, dtype=torch.float64)  # (b, n)
+        return {"attribution": leg.weight * product, "token": token, "square": token.square()}
 
-    def finish(self, tally: Tally) -> Part:
+    def finish(self, tally: Tally) -> RowScores:
         facts: dict[str, Any] = {"baseline": self.baseline}
         if self.aggregate == "sum" and tally.count > 1:
             facts["stderr"] = standard_error(tally.sums["token"], tally.sums["square"], tally.count).tolist()
-        return Part(aggregated(tally.sums["attribution"], self.aggregate), options=facts)
+        return RowScores(aggregated(tally.sums["attribution"], self.aggregate), options=facts)
 
 
 def standard_error(total: NDArray[np.float64], squares: NDArray[np.float64], count: int) -> NDArray[np.float64]:
@@ -261,7 +291,14 @@ def standard_error(total: NDArray[np.float64], squares: NDArray[np.float64], cou
     return result
 
 
-@method("gradient-shap", kind="path", family="gradient path", paper=PAPER_000)
+@method(
+    "gradient-shap",
+    kind="path",
+    needs=lambda of, **_: {"embeddings", gradient_need(of)},
+    signed=adds_up,  # it sums to the difference in expectation only
+    family="gradient path",
+    paper=LUNDBERG,
+)
 def gradient_shap(
     ground: Ground,
     *,
@@ -274,10 +311,13 @@ def gradient_shap(
 ) -> Path:
     """Expected gradients: mean over samples of (x − b) ⊙ ∂y/∂x at b + α(x − b), b drawn from baselines, α uniform in [0, 1].
 
-    As captum's GradientShap, each sample has a baseline, a point and, with sigma > 0, normal noise on x of its own (sigma ×
-    the range of the embeddings). baseline="random" (default) draws a random word for every free token; "mask", "pad", "zero"
-    and "auto" as in `integrated-gradients`. Sums to y(x) − E y(b) in expectation only: options["stderr"] says, for
-    aggregate="sum", how sure each token's score is; 5 samples are the paper's choice, and few.
+    Sums to y(x) − E y(b) in expectation only: options["stderr"] says, for aggregate="sum", how sure each token's score is.
+
+    Args:
+        samples: as captum's GradientShap, each has a baseline, a point and noise of its own; 5 are the paper's choice, and few.
+        baseline: "random" (default) draws a random word for every free token; the others as in `integrated-gradients`.
+        sigma: above 0, normal noise on x: sigma × the range of the embeddings.
+        seed, aggregate, of: chance depends on seed and text alone; the others as in `integrated-gradients`.
     """
     gradient_need(of)
     return Expected(
@@ -304,15 +344,15 @@ class Difference(Path):
     aggregate: str
     remedy: str = "take another baseline=, dtype='float64', or integrated-gradients"
 
-    def leg(self, here: Here) -> Leg:
-        start = here.baseline(self.baseline, here.chance(self.seed) if self.baseline == "random" else ())
-        return Leg(here.x, here.x - start, here.per_point(1 / c for c in here.counts))
+    def leg(self, batch: PathBatch) -> Leg:
+        start = batch.baseline(self.baseline, batch.chance(self.seed) if self.baseline == "random" else ())
+        return Leg(batch.x, batch.x - start, batch.per_point(1 / c for c in batch.counts))
 
     def parts(self, leg: Leg, gradient: Tensor, change: Tensor | None) -> dict[str, Tensor]:
         assert change is not None
         return {**super().parts(leg, gradient, change), "change": leg.weight[:, 0, 0] * change}
 
-    def finish(self, tally: Tally) -> Part:
+    def finish(self, tally: Tally) -> RowScores:
         attribution = tally.sums["attribution"]
         change = float(tally.sums["change"])
         delta = float(attribution.sum()) - change
@@ -322,26 +362,48 @@ class Difference(Path):
                 "its divisions. Use another baseline=, dtype='float64', or integrated-gradients."
             )
         facts = {"baseline": self.baseline, "delta": Amount(delta), "unexplained": gap(delta, change, abs(change))}
-        return Part(aggregated(attribution, self.aggregate), options=facts)
+        return RowScores(aggregated(attribution, self.aggregate), options=facts)
 
 
-@method("deeplift", kind="path", family="gradient path", paper="Shrikumar 2017")
+@method(
+    "deeplift",
+    kind="path",
+    needs={"embeddings"},
+    relevance=multipliers,
+    signed=adds_up,
+    sums_to=change_of,
+    family="gradient path",
+    paper="Shrikumar 2017",
+)
 def deeplift(ground: Ground, *, baseline: str = "auto", aggregate: str = "sum") -> Path:
     """DeepLIFT, rescale rule: multipliers that hand y(x) − y(x̄) down through every operation exactly; scores sum to it.
 
     The paper's rule for activations, and rules of the same kind for what it does not have: products, norms and softmax
-    (`whence.trace.deeplift`). baseline and aggregate as in `integrated-gradients`; options["delta"] is what rounding left over.
+    (`whence.relevance.deeplift`). options["delta"] is what rounding left over.
+
+    Args:
+        baseline, aggregate: as in `integrated-gradients`.
     """
     return Difference(count=1, baseline=ground.resolve(baseline), seed=0, aggregate=check_aggregate(aggregate))
 
 
-@method("deeplift-shap", kind="path", family="gradient path", paper=PAPER_000)
+@method(
+    "deeplift-shap",
+    kind="path",
+    needs={"embeddings"},
+    relevance=multipliers,
+    signed=adds_up,
+    sums_to=change_of,
+    family="gradient path",
+    paper=LUNDBERG,
+)
 def deeplift_shap(
     ground: Ground, *, samples: int = 5, baseline: str = "random", seed: int = 0, aggregate: str = "sum"
 ) -> Path:
     """`deeplift` averaged over baselines: scores sum to y(x) − mean y(b), exactly.
 
-    baseline="random" (default) draws `samples` texts of random words; a fixed one ("mask", "pad", "zero") gives `deeplift`.
+    Args:
+        baseline: "random" (default) draws `samples` texts of random words; a fixed one ("mask", "pad", "zero") gives `deeplift`.
     """
     name, count = ground.resolve(baseline, ["random"]), work("samples", samples)
     return Difference(

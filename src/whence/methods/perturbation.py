@@ -22,11 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whence.errors import InputError
-from whence.numbers import short, whole, work
+from whence.inputs.numbers import short, whole, work
+from whence.methods.ground import change_of
 from whence.registry import method
 
 if TYPE_CHECKING:
-    from whence.perturb import Game, Play, Text
+    from whence.run.perturb import Game, Play, Text
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -37,7 +38,14 @@ LIME_PERCENT = 100.0  # lime measures cosine distance in percent
 LIME_WIDTH = 25.0
 
 
-@method("occlusion", kind="perturbation", family="perturbation", paper="Zeiler & Fergus 2014; Decoded Grad-CAM")
+@method(
+    "occlusion",
+    kind="perturbation",
+    signed=True,
+    family="perturbation",
+    paper="Zeiler & Fergus 2014; Decoded Grad-CAM",
+    first_choice=True,
+)
 def occlusion(
     text: Text,
     *,
@@ -50,6 +58,10 @@ def occlusion(
     """f(all) − f(all but a window of `window` units), averaged over the windows that cover a unit; stride 1.
 
     Windows lie wholly inside the text, so units near its ends are covered by fewer.
+
+    Args:
+        window: units hidden at once.
+        unit, replace, segment, of: as for all methods here.
     """
     game = text.game(unit=unit, replace=replace, segment=segment, of=of)
     width = min(whole("window", window), game.units)
@@ -60,7 +72,7 @@ def occlusion(
     return game.part((y[0] - y[1:]) @ lost / lost.sum(0))
 
 
-@method("lime", kind="perturbation", family="perturbation", paper="Ribeiro 2016")
+@method("lime", kind="perturbation", signed=True, family="perturbation", paper="Ribeiro 2016")
 def lime(
     text: Text,
     *,
@@ -77,9 +89,15 @@ def lime(
 
     As the lime package does it for texts: the first sample is the text itself; the others lose a uniform number (1 to u) of
     units, drawn without replacement; weights are √exp(−d²/w²) with d = 100·(1 − cosine(S, all)); the fit is ridge (α = 1) with
-    an intercept. Departures: no selection of features beforehand, f is the logit unless of="probability", and units become
-    [MASK] unless replace="delete". The paper's comparison in Decoded Grad-CAM uses 25 samples. `options["fit"]` is the
-    weighted R² of the surrogate.
+    an intercept. `options["fit"]` is the weighted R² of the surrogate. Departures: no selection of features beforehand, f is the
+    logit unless of="probability", and units become [MASK] unless replace="delete".
+
+    Args:
+        samples: the text itself and random S; the comparison in Decoded Grad-CAM uses 25.
+        kernel_width: w above.
+        alpha: how much coefficients are drawn to 0.
+        seed: chance depends on it and the text alone.
+        unit, replace, segment, of: as for all methods here.
     """
     count = work("samples", samples, 2)
     numbers = all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in (kernel_width, alpha))
@@ -104,7 +122,14 @@ def lime(
     return game.part(coefficients, fit=fit)
 
 
-@method("shapley", kind="perturbation", family="perturbation", paper="Shapley 1953; Castro 2009")
+@method(
+    "shapley",
+    kind="perturbation",
+    signed=True,
+    sums_to=change_of,
+    family="perturbation",
+    paper="Shapley 1953; Castro 2009",
+)
 def shapley(
     text: Text,
     *,
@@ -118,10 +143,15 @@ def shapley(
 ) -> Play:
     """What a unit adds to f when it joins the units before it, averaged over random orders (Shapley value by sampling).
 
-    Scores sum to f(all) − f(∅) exactly, whatever the sample. `antithetic` follows each order by its reverse, which shares no
-    step with it and cancels much of its error. `options["stderr"]` holds each token's standard error over orders (pairs of them
-    when antithetic); None when there are too few to tell. permutations="all" is the mean over all u! orders, computed from the
-    2^u coalitions, for texts of up to 12 units: exact, with standard error 0.
+    Scores sum to f(all) − f(∅) exactly, whatever the sample. `options["stderr"]` holds each token's standard error over orders
+    (pairs of them when antithetic); None when there are too few to tell.
+
+    Args:
+        permutations: orders drawn; "all" is the mean over all u! orders, computed from the 2^u coalitions, for texts of up to 12
+            units: exact, with standard error 0.
+        antithetic: follow each order by its reverse, which shares no step with it and cancels much of its error.
+        seed: chance depends on it and the text alone.
+        unit, replace, segment, of: as for all methods here.
     """
     game = text.game(unit=unit, replace=replace, segment=segment, of=of)
     u = game.units
@@ -129,20 +159,20 @@ def shapley(
         check_small(game, "permutations")
         y = yield game.ask(all_coalitions(u))
         return game.part(exact_shapley(y, u), np.zeros(u))
-    wanted = work("permutations", permutations, other=" or 'all'")
+    orders = work("permutations", permutations, other=" or 'all'")
     random = game.draw(seed)
-    ends = yield game.ask(np.array([[False] * u, [True] * u]), later=wanted * (u - 1))
+    ends = yield game.ask(np.array([[False] * u, [True] * u]), later=orders * (u - 1))
     per_block = max(1, ROWS_AT_ONCE // (2 * max(u - 1, 1)))
     gains: list[Floats] = []
-    left = wanted
-    while left:
-        drawn = min(per_block, (left + 1) // 2 if antithetic else left)
+    remaining = orders
+    while remaining:
+        drawn = min(per_block, (remaining + 1) // 2 if antithetic else remaining)
         ranks = random_ranks(random, drawn, u)  # (p, u) when each unit joins
         if antithetic:
-            ranks = np.stack([ranks, u - 1 - ranks], axis=1).reshape(-1, u)[:left]
-        left -= len(ranks)
+            ranks = np.stack([ranks, u - 1 - ranks], axis=1).reshape(-1, u)[:remaining]
+        remaining -= len(ranks)
         joined = ranks[:, None, :] < np.arange(1, u)[:, None]  # (p, u − 1, u) every order's steps between the ends
-        y = yield game.ask(joined.reshape(-1, u), later=left * (u - 1))
+        y = yield game.ask(joined.reshape(-1, u), later=remaining * (u - 1))
         steps = np.pad(y.reshape(len(ranks), u - 1), ((0, 0), (1, 1)))
         steps[:, 0], steps[:, -1] = ends  # (p, u + 1)
         gains.append(np.take_along_axis(np.diff(steps, axis=1), ranks, axis=1))  # (p, u) of each unit
@@ -150,7 +180,14 @@ def shapley(
     return game.part(all_gains.mean(0), spread_of_mean(all_gains, antithetic))
 
 
-@method("kernel-shap", kind="perturbation", family="perturbation", paper="Lundberg & Lee 2017")
+@method(
+    "kernel-shap",
+    kind="perturbation",
+    signed=True,
+    sums_to=change_of,
+    family="perturbation",
+    paper="Lundberg & Lee 2017",
+)
 def kernel_shap(
     text: Text,
     *,
@@ -166,9 +203,13 @@ def kernel_shap(
     Coalitions as in the shap package: sizes whose share of the kernel's weight covers all their coalitions are enumerated,
     smallest and largest first; the other sizes are sampled in pairs of a coalition and its complement, until `samples`
     distinct ones are found. The constraint is solved by eliminating one unit, so no large weight is needed; there is no
-    regularisation. With samples="all" (up to 12 units), or as many as there are, the result is exact. `options["stderr"]`
-    is the sampling error of the fit (the sandwich estimate over sampled pairs): 0 when exact, None when there are fewer
-    coalitions than units.
+    regularisation. `options["stderr"]` is the sampling error of the fit (the sandwich estimate over sampled pairs): 0 when
+    exact, None when there are fewer coalitions than units.
+
+    Args:
+        samples: coalitions; with "all" (up to 12 units), or as many as there are, the result is exact.
+        seed: chance depends on it and the text alone.
+        unit, replace, segment, of: as for all methods here.
     """
     game = text.game(unit=unit, replace=replace, segment=segment, of=of)
     u = game.units
@@ -184,6 +225,7 @@ def kernel_shap(
 
 
 def check_small(game: Game, option: str) -> None:
+    """Refuse to enumerate the coalitions of a long text."""
     if game.units > MOST_EXACT:
         raise InputError(
             f"{option}='all' needs 2^{game.units} rows for a text of {game.units} units; it is for up to {MOST_EXACT}: give a "
@@ -205,8 +247,8 @@ def weighted_ridge(x: Floats, y: Floats, weights: Floats, alpha: float) -> tuple
     """
     share = weights / weights.sum()
     dx, dy = x - share @ x, y - share @ y
-    left = dx.T @ (weights[:, None] * dx) + alpha * np.eye(x.shape[1])
-    coefficients = np.linalg.lstsq(left, dx.T @ (weights * dy), rcond=None)[0]
+    normal = dx.T @ (weights[:, None] * dx) + alpha * np.eye(x.shape[1])
+    coefficients = np.linalg.lstsq(normal, dx.T @ (weights * dy), rcond=None)[0]
     total = float(weights @ dy**2)
     missed = float(weights @ (dy - dx @ coefficients) ** 2)
     return coefficients, 1 - missed / total if total > 0 else 1.0
@@ -229,8 +271,8 @@ def spread_of_mean(gains: Floats, antithetic: bool) -> Floats | None:
 
 def all_coalitions(u: int) -> Bools:
     """(2^u, u); bit i of the row's number says whether unit i is kept."""
-    kept: Bools = (np.arange(2**u)[:, None] >> np.arange(u)) & 1 == 1
-    return kept
+    coalitions: Bools = (np.arange(2**u)[:, None] >> np.arange(u)) & 1 == 1
+    return coalitions
 
 
 def exact_shapley(values: Floats, u: int) -> Floats:
@@ -258,17 +300,17 @@ def kernel_coalitions(u: int, samples: int, random: np.random.Generator) -> tupl
     weight = weight / weight.sum() if u > 1 else weight
     blocks: list[Bools] = []
     weights: list[Floats] = []
-    left, remaining, size = samples, 1.0, 1
+    to_draw, remaining, size = samples, 1.0, 1
     while size <= half:
         count = comb(u, size) * (1 if 2 * size == u else 2)
-        if left * weight[size - 1] / remaining < count - 1e-8:
+        if to_draw * weight[size - 1] / remaining < count - 1e-8:
             break
         block = of_size(u, size)
         blocks.append(block if 2 * size == u else np.concatenate([block, ~block]))
         weights.append(np.full(count, weight[size - 1] / count))
-        left, remaining, size = left - count, remaining - weight[size - 1], size + 1
+        to_draw, remaining, size = to_draw - count, remaining - weight[size - 1], size + 1
     enumerated = np.concatenate([np.zeros((0, u), bool), *blocks])
-    pairs = left // 2
+    pairs = to_draw // 2
     if size > half or pairs == 0:
         flat = np.concatenate([np.zeros(0), *weights])
         return enumerated, flat / max(flat.sum(), 1e-300), np.zeros(len(enumerated), np.int64)

@@ -1,8 +1,7 @@
 """What whence knows of architectures: where the layers are, how long a text may be, which ids are special."""
 
-import whence.backends  # noqa: F401  (first: it imports torch at rest)
+import whence.fast.imports  # noqa: F401  (first: it imports torch at rest)
 from whence.models.as_written import uncompiled
-from whence.models.asked_places import asked_places_only
 from whence.models.decoders import check_causal
 from whence.models.facts import (
     first_position,
@@ -18,19 +17,10 @@ from whence.models.facts import (
     vocab_size,
     with_names,
 )
-from whence.models.first_token import first_token_only, reads_first_token
 from whence.models.layers import layers_of, modules_of, uses_attention_interface
+from whence.models.lending import Lender, Lent, ModelChanged, forked_random_state, lock_of, own_precision, untouched
 from whence.models.reads import ELSEWHERE, EVERY, FIRST, LAST, Reads, known_reads, reads_forward, reads_of, two_part
 from whence.models.specs import SPECS, Spec, add_spec, spec_of
-from whence.models.untouched import (
-    Lender,
-    Lent,
-    ModelChanged,
-    forked_random_state,
-    lock_of,
-    own_precision,
-    untouched,
-)
 
 __all__ = [
     "ELSEWHERE",
@@ -44,10 +34,8 @@ __all__ = [
     "Reads",
     "Spec",
     "add_spec",
-    "asked_places_only",
     "check_causal",
     "first_position",
-    "first_token_only",
     "forked_random_state",
     "is_causal",
     "known_reads",
@@ -59,7 +47,6 @@ __all__ = [
     "own_precision",
     "pad_id",
     "padding_ids",
-    "reads_first_token",
     "reads_forward",
     "reads_of",
     "says_causal",

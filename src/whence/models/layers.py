@@ -45,6 +45,13 @@ def layers_of(model: PreTrainedModel, modules: Sequence[nn.Module] | None = None
     return []
 
 
+def stated_depth(model: PreTrainedModel) -> int | None:
+    """How many layers the model has by its configuration, if it says so."""
+    config = model.config
+    depth = getattr(config, "num_hidden_layers", getattr(config.get_text_config(), "num_hidden_layers", None))
+    return depth if isinstance(depth, int) else None
+
+
 def uses_attention_interface(model: PreTrainedModel) -> bool:
     """Whether every attention layer goes through transformers' `AttentionInterface` (seam 1)."""
     return bool(getattr(model, "_supports_attention_backend", False))

@@ -19,10 +19,10 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from whence.errors import InputError, NotSupported
-from whence.fused import on_triton
+from whence.fast.fused import on_triton
 from whence.models.as_written import uncompiled
+from whence.models.lending import HOOKS, MORE_ON_HOOKS
 from whence.models.specs import part
-from whence.models.untouched import HOOKS, MORE_ON_HOOKS
 
 BLOCK_BYTES = 4 << 20  # a block of logits that stays in cache while it is reduced
 CUDA_BLOCK_BYTES = 256 << 20  # on CUDA a block is reduced in one pass, and larger products run faster
@@ -88,7 +88,7 @@ def log_sum_exp(features: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor
     by one kernel on CUDA where Triton is there."""
     if features.element_size() > 4 or not on_triton(features, weight):
         return log_sum_exp_blocked(features, weight, bias)
-    from whence.models.lm_head_triton import log_sum_exp_fused
+    from whence.fast.lm_head_triton import log_sum_exp_fused
 
     words = CUDA_BLOCK_BYTES // (len(features) * features.element_size()) // 256 * 256
     return log_sum_exp_fused(features, weight, bias, max(256, words))

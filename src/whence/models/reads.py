@@ -27,8 +27,8 @@ from transformers.utils.generic import ModelOutput
 
 from whence.models.facts import is_causal, may_cache, pad_id, says_causal, special_ids, vocab_size, with_names
 from whence.models.layers import layers_of
+from whence.models.lending import HOOKS, forked_random_state, lock_of, untouched
 from whence.models.rounding import close, rounding
-from whence.models.untouched import HOOKS, forked_random_state, lock_of, untouched
 
 FIRST, LAST, EVERY, ELSEWHERE = "first", "last", "every", "elsewhere"
 LONG, SHORT = 9, 5  # tokens of the rows that are tried

@@ -82,10 +82,10 @@ def spec_of(model: PreTrainedModel) -> Spec:
     kind = str(model.config.model_type)
     if kind not in SPECS:
         raise NotSupported(
-            f"whence has no architecture spec for {kind!r} ({type(model).__name__}), which norms, globenc, alti and "
-            "value-zeroing need; methods that need none still work: rollout, gae, attcat, grad-cam, gradient-x-input, …. "
-            f"Specs exist for {', '.join(SPECS)}; add one with whence.models.add_spec({kind!r}, Spec(…)): a few lines that "
-            "say where a layer's output projection, feed-forward part and norms are."
+            f"whence has no architecture spec for {kind!r} ({type(model).__name__}), by which a layer's attention block is taken "
+            f"apart. Specs exist for {', '.join(SPECS)}; add one with whence.models.add_spec({kind!r}, Spec(…)): a few lines that "
+            "say where a layer's output projection, feed-forward part and norms are",
+            lacks=("blocks",),
         )
     return SPECS[kind]
 

@@ -16,7 +16,7 @@ from whence.render.scale import DARK, LIGHT, TERMINAL, css, is_signed, shade
 from whence.render.terminal import highlighted, label, padded, printed, wants_color
 
 if TYPE_CHECKING:
-    from whence.classes import ClassWords
+    from whence.evaluate.classes import ClassWords
     from whence.explanation import Explanation
 
 CLASS_STYLE = f"""

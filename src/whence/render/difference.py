@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from whence.errors import InputError
-from whence.explanation import Explanation
 from whence.render.scale import FULL_SCALE, strengths
+
+if TYPE_CHECKING:
+    from whence.explanation import Explanation
 
 
 def difference(one: Explanation, other: Explanation) -> Explanation:
@@ -21,6 +24,7 @@ def difference(one: Explanation, other: Explanation) -> Explanation:
         scores=scores.astype(one.scores.dtype),
         method=f"{one.method} − {other.method}",
         options={FULL_SCALE: 1.0},
+        meaning=replace(one.meaning, signed=None, sums_to=None),
         layers=None,
         matrices=None,
     )

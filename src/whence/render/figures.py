@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whence.errors import InputError, UnknownName
-from whence.explanation import Explanation
 from whence.render.canvas import (
     COLUMN,
     PAGE,
@@ -29,10 +28,12 @@ from whence.render.canvas import (
 from whence.render.highlight import text_figure
 from whence.render.matrices import matrices_figure, matrix_figure
 from whence.render.scale import Theme, css, is_signed, normalised, shade
-from whence.render.spans import Unit, heading, layer_names, score_name, summed, units
+from whence.render.spans import Unit, heading, layer_names, score_name, unit_scores, units
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from whence.explanation import Explanation
 
 MOST_BARS = 40
 CELL = 0.24  # inches
@@ -56,7 +57,7 @@ def explanation_figure(e: Explanation, kind: str | None = None, **options: Any) 
 def bars_figure(e: Explanation, *, width: float = COLUMN, theme: str = "light", pieces: bool = False) -> Figure:
     """A bar per word in reading order; of a long text, the words that weigh most. Bars against the target are hatched."""
     columns = units(e, pieces=pieces)
-    scores = summed(e.scores, columns) if columns else np.zeros(0)
+    scores = unit_scores(e, e.scores, columns) if columns else np.zeros(0)
     kept = sorted(np.argsort(-np.abs(scores), kind="stable")[:MOST_BARS].tolist())
     figure, look = new_figure(width, 0.7 + 0.16 * max(len(kept), 3), theme)
     axes = figure.subplots()
@@ -100,19 +101,19 @@ def layers_figure(
     and rollout). The layers share one normalisation; each row below has its own, as everywhere: 1 is its strongest word.
     Long texts go on below."""
     if e.layers is None:
-        raise InputError(f"{e.method} has no layers to draw; attcat, cat, gae, rollout, alti and attnlrp have.")
+        raise InputError(f"{e.method} has no layers to draw", lacks=("layers",))
     others = rows or {}
     for name, other in others.items():
-        if not isinstance(other, Explanation):
+        if not hasattr(other, "input_ids"):
             raise InputError(
                 f"row {name!r} is a {type(other).__name__}: rows={{name: an Explanation}} draws one below the layers."
             )
         if other.input_ids != e.input_ids:
             raise InputError(f"row {name!r} explains another input; rows must be of the same tokens.")
     columns, signed = units(e, pieces=pieces), is_signed(e)
-    grid = normalised(summed(e.layers, columns))[::-1]  # the last layer on top
-    below = {score_name(e): (normalised(summed(e.scores, columns)), signed)}
-    below |= {n: (normalised(summed(o.scores, columns)), is_signed(o)) for n, o in others.items()}
+    grid = normalised(unit_scores(e, e.layers, columns))[::-1]  # the last layer on top
+    below = {score_name(e): (normalised(unit_scores(e, e.scores, columns)), signed)}
+    below |= {n: (normalised(unit_scores(o, o.scores, columns)), is_signed(o)) for n, o in others.items()}
     lines = rows_of(len(columns), max(8, int((width - 1.2) / CELL)))
     names = layer_names(e)[::-1]
     tall = (len(grid) + len(below)) * 0.16 + 0.75

@@ -45,7 +45,7 @@ def by_unit(matrix: NDArray[Any], columns: Sequence[Unit]) -> NDArray[np.float64
 def chosen_matrices(e: Explanation, name: str) -> NDArray[Any]:
     if e.matrices is None:
         raise InputError(
-            f"this explanation holds no matrices: explain with method='alti' (norms, globenc, value-zeroing) and matrices=True, not {e.method!r} alone."
+            f"this explanation by {e.method!r} holds no matrices: ask for them with matrices=True", lacks=("matrices",)
         )
     if name not in e.matrices:
         raise UnknownName("matrix", name, list(e.matrices))

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from whence.bad_rows import BadRow
+from whence.corpus.bad_rows import BadRow
 from whence.errors import InputError
 from whence.render.characters import visible
 from whence.render.html import STEPS, escaped, legend, page, paint, style_sheet

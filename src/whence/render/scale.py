@@ -79,12 +79,6 @@ THEMES = {"light": LIGHT, "dark": DARK}
 FULL_SCALE = "full_scale"  # option of an explanation whose scores have a scale of their own: strength 1 is this score
 UNDERLINED = 0.1  # what speaks against with at least this strength is underlined
 
-# methods whose scores say for or against; others prove it by a negative score
-SIGNED = frozenset(
-    "cat attcat lrp attnlrp gradient-x-input integrated-gradients gradient-shap deeplift deeplift-shap occlusion lime shapley "
-    "kernel-shap".split()
-)
-
 
 def theme_named(name: str) -> Theme:
     if name not in THEMES:
@@ -93,11 +87,12 @@ def theme_named(name: str) -> Theme:
 
 
 def is_signed(e: Explanation) -> bool:
-    """Whether the scores say for and against (diverging scale) or only how much (sequential scale)."""
-    own = ~np.asarray(e.special, dtype=bool)
-    if (np.asarray(e.scores)[own] < 0).any() or (e.layers is not None and (e.layers[:, own] < 0).any()):
+    """Whether the scores say for and against (diverging scale) or only how much (sequential scale): as the method declares, or
+    as a score below 0 proves."""
+    of_text = ~np.asarray(e.special, dtype=bool)
+    if (np.asarray(e.scores)[of_text] < 0).any() or (e.layers is not None and (e.layers[:, of_text] < 0).any()):
         return True
-    return e.method in SIGNED and e.options.get("aggregate", "sum") not in ("l1", "l2")
+    return e.meaning.signed is True
 
 
 def strengths(
@@ -139,9 +134,9 @@ def luminance(color: RGB) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-def contrast(one: RGB, other: RGB) -> float:
+def contrast(first: RGB, second: RGB) -> float:
     """WCAG contrast ratio, 1 to 21."""
-    low, high = sorted((luminance(one), luminance(other)))
+    low, high = sorted((luminance(first), luminance(second)))
     return (high + 0.05) / (low + 0.05)
 
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whence.explanation import plain_piece
-from whence.limits import UNEXPLAINED
+from whence.errors import UNEXPLAINED
+from whence.render.meaning import combined
 from whence.render.scale import FULL_SCALE, is_signed, strengths
+from whence.render.words import plain_piece
 
 if TYPE_CHECKING:
     from whence.explanation import Explanation
 
-ZERO_BASED = ("grad-cam", "lrp", "attnlrp")  # their layers begin with the embeddings
 CUT_SHOWN = 80  # characters shown of what a truncated text lost
 
 # what the two parts of an input are called
@@ -64,7 +64,7 @@ def part_names(e: Explanation) -> tuple[str, str]:
 
 
 def _from_text(e: Explanation, segment: int, text: str) -> list[Span]:
-    found: list[Span] = []
+    spans: list[Span] = []
     done = 0
     for i, (start, end) in enumerate(e.offsets):
         if e.segments[i] != segment or end <= done:
@@ -73,24 +73,24 @@ def _from_text(e: Explanation, segment: int, text: str) -> list[Span]:
         start += len(text[start:end]) - len(
             text[start:end].lstrip()
         )  # " word" of byte-level tokenizers: colour the word
-        found += [Span(text[done:start], None)] * (start > done) + [Span(text[start:end], i)] * (end > start)
+        spans += [Span(text[done:start], None)] * (start > done) + [Span(text[start:end], i)] * (end > start)
         done = end
     rest = text[done:]
     if e.truncated and rest.strip():
-        return [*found, Span(rest[:CUT_SHOWN] + "…" * (len(rest) > CUT_SHOWN), None, cut=True)]
-    return [*found, Span(rest, None)] if rest else found
+        return [*spans, Span(rest[:CUT_SHOWN] + "…" * (len(rest) > CUT_SHOWN), None, cut=True)]
+    return [*spans, Span(rest, None)] if rest else spans
 
 
 def _from_tokens(e: Explanation, pieces: bool) -> list[Span]:
-    found: list[Span] = []
+    spans: list[Span] = []
     for i, token in enumerate(e.tokens):
         if e.special[i] and not pieces:
             continue
         goes_on = i > 0 and e.word_ids[i] is not None and e.word_ids[i] == e.word_ids[i - 1]
-        if found and (pieces or not goes_on):
-            found.append(Span(" ", None))
-        found.append(Span(token if pieces else plain_piece(token), i))
-    return found
+        if spans and (pieces or not goes_on):
+            spans.append(Span(" ", None))
+        spans.append(Span(token if pieces else plain_piece(token), i))
+    return spans
 
 
 @dataclass(frozen=True)
@@ -106,22 +106,21 @@ def units(e: Explanation, *, pieces: bool = False, special: bool = False) -> lis
     """Words in order; pieces=True gives the tokenizer's own pieces; special=True keeps [CLS], [SEP], … in their places."""
     if pieces:
         return [Unit(t, (i,), bool(e.special[i])) for i, t in enumerate(e.tokens) if special or not e.special[i]]
-    found = [Unit(w.text, w.tokens) for w in e.words()]
+    columns = [Unit(w.text, w.tokens) for w in e.words()]
     if special:
-        covered = {i for unit in found for i in unit.tokens}
-        found += [Unit(t, (i,), True) for i, t in enumerate(e.tokens) if i not in covered]
-    return sorted(found, key=lambda unit: unit.tokens[0])
+        covered = {i for unit in columns for i in unit.tokens}
+        columns += [Unit(t, (i,), True) for i, t in enumerate(e.tokens) if i not in covered]
+    return sorted(columns, key=lambda unit: unit.tokens[0])
 
 
-def summed(values: NDArray[np.floating[Any]], columns: Sequence[Unit]) -> NDArray[np.float64]:
-    """Scores (…, n) of tokens, summed to scores (…, units)."""
-    found = np.stack([np.asarray(values, dtype=np.float64)[..., list(u.tokens)].sum(-1) for u in columns], axis=-1)
-    return np.asarray(found, dtype=np.float64)
+def unit_scores(e: Explanation, values: NDArray[np.floating[Any]], columns: Sequence[Unit]) -> NDArray[np.float64]:
+    """Scores (…, n) of an explanation's tokens as scores (…, units), put together as its method says."""
+    return combined(np.asarray(values, dtype=np.float64), [unit.tokens for unit in columns], e.meaning.combine)
 
 
 def layer_names(e: Explanation) -> list[str]:
     """Layers as people count them: 1 is the first block; 0 is the embeddings, for methods that score them."""
-    first = 0 if e.method in ZERO_BASED else 1
+    first = 1 if e.meaning.layers_start is None else e.meaning.layers_start
     return [str(first + i) for i in range(0 if e.layers is None else len(e.layers))]
 
 
@@ -156,8 +155,10 @@ def circumstances(e: Explanation) -> str:
     """What follows the target's name: its probability, what it is held against, what the model predicted."""
     chance = "" if e.probability is None else f" {percent(e.probability)}"
     rather = "" if e.contrast is None else f" rather than {label_of(e.contrast)}"
-    other = "" if e.prediction in (None, e.target) else f" (predicted: {label_of(e.prediction or '')})"
-    return f"{rather}{chance}{other}"
+    if rather and e.meaning.knows_target is False:
+        rather += " (the same for every target)"
+    instead = "" if e.prediction in (None, e.target) else f" (predicted: {label_of(e.prediction or '')})"
+    return f"{rather}{chance}{instead}"
 
 
 def label_of(target: str) -> str:

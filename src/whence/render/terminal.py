@@ -17,10 +17,21 @@ from whence.errors import InputError
 from whence.render.characters import visible
 from whence.render.difference import difference
 from whence.render.scale import TERMINAL, UNDERLINED, css, is_signed, normalised, shade
-from whence.render.spans import circumstances, label_of, layer_names, parts, score_name, shown, summed, units, with_gap
+from whence.render.spans import (
+    circumstances,
+    label_of,
+    layer_names,
+    parts,
+    score_name,
+    shown,
+    unit_scores,
+    units,
+    with_gap,
+)
 
 if TYPE_CHECKING:
-    from whence.explanation import Explanation, Word
+    from whence.explanation import Explanation
+    from whence.render.words import Word
 
 FAINT = 0.04  # below this share of the strongest token nothing is coloured
 LABEL = 24  # cells a word's label may take
@@ -197,11 +208,11 @@ def layers_text(e: Explanation, *, color: bool | None = None, pieces: bool = Fal
     Without colour the blocks are shades (░▒▓█), and a minus before a block says that it speaks against the target.
     """
     if e.layers is None:
-        raise InputError(f"{e.method} has no layers to show; attcat, cat, gae, rollout, alti and attnlrp have.")
+        raise InputError(f"{e.method} has no layers to show", lacks=("layers",))
     colored = wants_color(color)
     columns, signed = units(e, pieces=pieces), is_signed(e)
-    grid = normalised(summed(e.layers, columns))  # (L, units)
-    score = normalised(summed(e.scores, columns))
+    grid = normalised(unit_scores(e, e.layers, columns))  # (L, units)
+    score = normalised(unit_scores(e, e.scores, columns))
     names = layer_names(e)
     cell = 3 if len(names) <= 16 else 2
     labels = [label(u.text) for u in columns]

@@ -1,16 +1,18 @@
-"""What is explained: the task protocol, targets and their scalars, and how a model's task is told from its class name."""
+"""The task: what is asked of a model and what it answers; and how a model's task is told from its class name."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 from torch import Tensor
 from transformers import PretrainedConfig
 
 from whence.errors import InputError, NotSupported, UnknownName
 from whence.inputs import Batch, Encoded, Encoder
+from whence.tasks.scalar import Target, Term
 
 # task name → suffix of the Hugging Face architecture that serves it
 TASKS = {
@@ -37,7 +39,7 @@ class Prediction:
 
 
 @dataclass(frozen=True)
-class Ask:
+class Question:
     """What the caller wants explained of one input, checked as far as it can be before the model has run."""
 
     target: Any = None  # None: what the model predicts
@@ -48,98 +50,63 @@ class Ask:
     answer: str | None = None  # question answering: the answer that a pair (this, instead of that) names
 
 
-PREDICTED = -1  # in place of an option's number: the one that the model predicts, which only the device knows yet
+class Task(ABC):
+    """What is explained of a model's answer, and where that answer is read.
 
+    Logits are (batch, places, options) throughout: a classifier has one place, a question two (start and end), a language model one
+    per token that is asked about. A task of your own subclasses this or one of whence's tasks; what it must define is abstract, what it
+    may define has a default.
+    """
 
-@dataclass(frozen=True)
-class Term:
-    """One scalar of one row: y = Σ_m logits[places[m], indices[m]], less logits[places[m], contrasts[m]] if there are any."""
+    name: str
+    labels: tuple[
+        str, ...
+    ]  # the names of the targets in the order of the logits; empty where they are words or positions
+    encoder: Encoder
+    reads_places_only: ClassVar[bool] = (
+        False  # `logits` reads none but those at the batch's places, so the model's head may run there alone
+    )
 
-    places: tuple[int, ...]  # rows of the task's logits (places, options)
-    indices: tuple[int, ...]  # which option at each place
-    readouts: tuple[int, ...]  # the token positions at which these are read
-    contrasts: tuple[int, ...] | None = None
-    of: str = "logit"  # or "log-probability"
-    # where an answer is read at several tokens at once (a mean): how much of it at each of `readouts`, which are then as many as
-    # these, not as the places; none if it is read at no token. None: whole at each
-    shares: tuple[float, ...] | None = None
+    def __init_subclass__(cls) -> None:
+        """Shortcuts are not inherited: a subclass may explain something else than what they rest on. It states its own."""
+        cls.reads_places_only = vars(cls).get("reads_places_only", False)
+        if "early_terms" not in vars(cls):
+            cls.early_terms = Task.early_terms  # type: ignore[method-assign]
 
+    @abstractmethod
+    def ask(self, target: Any, contrast: Any, continuation: Any, place: Any) -> Question:
+        """What is asked of one input, checked as far as it can be before the model has run; errors name what can be asked."""
 
-@dataclass(frozen=True)
-class Target:
-    """What one Explanation explains. Its scores are the sum of its terms' (question answering: start and end)."""
-
-    label: str
-    index: int
-    terms: tuple[Term, ...]
-    contrast: str | None = None
-    prediction: str | None = None  # what the model says in its place, where that is not simply its answer
-    reach: int = -1  # the last token at which the contrast is read, where that is not where the target is
-
-    @property
-    def last_readout(self) -> int:
-        """−1 if it is read at no token."""
-        return max(self.reach, *(r for term in self.terms for r in term.readouts), -1)
-
-    def joint(self) -> Term:
-        """All terms as one scalar."""
-        first = self.terms[0]
-        if len(self.terms) == 1:
-            return first
-        contrasts = [c for t in self.terms for c in t.contrasts or ()]
-        shares = None
-        if any(t.shares is not None for t in self.terms):
-            each = [(1.0,) * len(t.readouts) if t.shares is None else t.shares for t in self.terms]
-            shares = tuple(share for own in each for share in own)
-        return Term(
-            tuple(p for t in self.terms for p in t.places),
-            tuple(i for t in self.terms for i in t.indices),
-            tuple(r for t in self.terms for r in t.readouts),
-            tuple(contrasts) if contrasts else None,
-            first.of,
-            shares,
-        )
-
-
-class Task(Protocol):
-    """What the engine asks of a task. Logits are (batch, places, options) throughout: a classifier has one place, a
-    question two (start and end), a language model one per token that is asked about."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The names of the targets in the order of the logits; empty where they are words or positions."""
-
-    @property
-    def encoder(self) -> Encoder: ...
-
-    def ask(self, target: Any, contrast: Any, continuation: Any, place: Any) -> Ask:
-        """Check what is asked of one input; errors name what can be asked."""
-
-    def encode(self, items: Sequence[Any], asks: Sequence[Ask], on_long: str) -> list[tuple[Encoded, ...]]:
+    @abstractmethod
+    def encode(self, items: Sequence[Any], questions: Sequence[Question], on_long: str) -> list[tuple[Encoded, ...]]:
         """One row per input; several where a long input is read in windows, of which `choose` takes one."""
 
     def choose(self, windows: Sequence[Encoded], logits: Sequence[Tensor]) -> int:
-        """The window that answers best. logits: one (places, options) per window."""
+        """The number of the window that answers best. logits: one (places, options) per window."""
+        return 0
 
+    @abstractmethod
     def logits(self, output: Any, batch: Batch) -> Tensor:
-        """(batch, places, options) the raw scores the model answers with."""
+        """The raw scores the model answers with, (batch, places, options), from its output."""
 
+    @abstractmethod
     def log_probabilities(self, logits: Tensor) -> Tensor | None:
         """(batch, places, options), or None where the model gives no probabilities (regression)."""
 
-    def targets(self, rows: Sequence[Encoded], asks: Sequence[Ask], logits: Tensor) -> list[list[Target]]:
-        """What to explain of each row, now that the model has answered: one Target, or several where `ask.many`."""
+    @abstractmethod
+    def targets(self, rows: Sequence[Encoded], questions: Sequence[Question], logits: Tensor) -> list[list[Target]]:
+        """What to explain of each row, now that the model has answered: one Target, or several where `question.many`."""
 
+    def early_terms(
+        self, rows: Sequence[Encoded], questions: Sequence[Question]
+    ) -> list[list[tuple[Term, ...]]] | None:
+        """The terms of `targets`, with PREDICTED for an option that only the model can say, where they can be named before it has
+        answered: then nobody waits between forward and backward. None where they cannot."""
+        return None
+
+    @abstractmethod
     def answers(self, rows: Sequence[Encoded], logits: Tensor, log_probabilities: Tensor | None) -> list[Prediction]:
         """What the model says of each row."""
-
-
-def keeps(task: object, own: type, *names: str) -> bool:
-    """Whether a task has these methods from `own`: one built on it that explains something else must not inherit shortcuts."""
-    return all(getattr(type(task), name) is getattr(own, name) for name in names)
 
 
 def task_of(config: PretrainedConfig, class_name: str | None = None, task: str | None = None) -> str:

@@ -6,23 +6,23 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from torch import Tensor
 
-from whence.errors import InputError, Truncated
+from whence.errors import InputError, Truncated, reading
 from whence.inputs import Batch, Encoded, Encoder, check_unicode, tokenize, where
-from whence.panics import reading
-from whence.tasks.base import PREDICTED, Ask, Prediction, Target, Term, keeps
+from whence.tasks.base import Prediction, Question, Task
 from whence.tasks.chat import chat_text
-from whence.tasks.vocabulary import Vocabulary, at_places, log_softmax, of_places
+from whence.tasks.scalar import PREDICTED, Target, Term
+from whence.tasks.vocabulary import Vocabulary, at_places, log_softmax
 
 Ids = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class CausalLM:
+class CausalLM(Task):
     """Which tokens of the prompt made the model write what follows.
 
     A continuation is read in the same forward as the prompt (segment 1); by causality no score reaches past the token
@@ -33,8 +33,9 @@ class CausalLM:
     vocabulary: Vocabulary
     name: str = "causal-lm"
     labels: tuple[str, ...] = ()
+    reads_places_only: ClassVar[bool] = True
 
-    def ask(self, target: Any, contrast: Any, continuation: Any, place: Any) -> Ask:
+    def ask(self, target: Any, contrast: Any, continuation: Any, place: Any) -> Question:
         pair = isinstance(contrast, (tuple, list)) and len(contrast) == 2
         if pair and not (
             continuation is not None and all(isinstance(i, int) for i in contrast)
@@ -48,7 +49,7 @@ class CausalLM:
             if place is not None:
                 raise InputError("place= says which token of the continuation is meant: give continuation= too.")
             ids = None if target is None else self.vocabulary.id_of(target)
-            return Ask(ids, None if contrast is None else self.vocabulary.id_of(contrast, "contrast"))
+            return Question(ids, None if contrast is None else self.vocabulary.id_of(contrast, "contrast"))
         if target is not None:
             raise InputError(
                 "a continuation is its own target: give target= (the next token) or continuation=, not both."
@@ -69,7 +70,7 @@ class CausalLM:
                     "contrast= is explained at the token where the two continuations part: leave place= out."
                 )
             place = parting(tokens, against)
-        return Ask(tokens, against, continuation, place, many=place == "all")
+        return Question(tokens, against, continuation, place, many=place == "all")
 
     def _continuation(self, given: Any, what: str) -> Ids:
         """Text, or a tuple of token ids."""
@@ -84,10 +85,10 @@ class CausalLM:
             return tuple(self.vocabulary.id_of(i, what) for i in given)
         raise InputError(f"{what}= takes a text that is not empty, or a tuple of token ids, got {given!r}.")
 
-    def encode(self, items: Sequence[Any], asks: Sequence[Ask], on_long: str) -> list[tuple[Encoded, ...]]:
+    def encode(self, items: Sequence[Any], questions: Sequence[Question], on_long: str) -> list[tuple[Encoded, ...]]:
         rows = [
-            self._row(item, ask, where(i, len(items)), on_long)
-            for i, (item, ask) in enumerate(zip(items, asks, strict=True))
+            self._row(item, question, where(i, len(items)), on_long)
+            for i, (item, question) in enumerate(zip(items, questions, strict=True))
         ]
         if any(row.truncated for row in rows):
             cut = sum(row.truncated for row in rows)
@@ -99,10 +100,10 @@ class CausalLM:
             )
         return [(row,) for row in rows]
 
-    def _row(self, item: Any, ask: Ask, at: str, on_long: str) -> Encoded:
+    def _row(self, item: Any, question: Question, at: str, on_long: str) -> Encoded:
         prompt = self._prompt(item, at)
-        tokens = ask.target if isinstance(ask.target, tuple) else ()
-        row = self._joined(prompt, tokens, ask.continuation)
+        tokens = question.target if isinstance(question.target, tuple) else ()
+        row = self._joined(prompt, tokens, question.continuation)
         if len(row) > self.encoder.max_length:
             if on_long == "error":
                 raise InputError(
@@ -174,63 +175,59 @@ class CausalLM:
         ends = [len(tokenizer.decode(list(tokens[:k]))) for k in range(len(tokens) + 1)]
         return replace(row, text=tokenizer.decode(list(tokens)), offsets=tuple(pairwise(ends)))
 
-    def choose(self, windows: Sequence[Encoded], logits: Sequence[Tensor]) -> int:
-        return 0
-
-    @of_places
     def logits(self, output: Any, batch: Batch) -> Tensor:
         return at_places(output, batch)
 
     def log_probabilities(self, logits: Tensor) -> Tensor | None:
         return log_softmax(logits)
 
-    def targets(self, rows: Sequence[Encoded], asks: Sequence[Ask], logits: Tensor) -> list[list[Target]]:
+    def targets(self, rows: Sequence[Encoded], questions: Sequence[Question], logits: Tensor) -> list[list[Target]]:
         predicted = logits.argmax(-1).tolist()  # (b, places)
-        pairs = zip(rows, asks, predicted, strict=True)
+        pairs = zip(rows, questions, predicted, strict=True)
         return [
-            self._of_continuation(row, ask, best)
-            if isinstance(ask.target, tuple)
-            else [self._next_token(row, ask, best[0])]
-            for row, ask, best in pairs
+            self._of_continuation(row, question, best)
+            if isinstance(question.target, tuple)
+            else [self._next_token(row, question, best[0])]
+            for row, question, best in pairs
         ]
 
-    def at_once(self, rows: Sequence[Encoded], asks: Sequence[Ask]) -> list[list[tuple[Term, ...]]] | None:
+    def early_terms(
+        self, rows: Sequence[Encoded], questions: Sequence[Question]
+    ) -> list[list[tuple[Term, ...]]] | None:
         """The terms of `targets`, without waiting for the model to say which token it would write."""
-        if not keeps(self, CausalLM, "targets", "_next_token", "_of_continuation", "_terms"):
-            return None
-        pairs = zip(rows, asks, strict=True)
-        return [[(term,) for term in self._terms(row, ask)] for row, ask in pairs]
+        pairs = zip(rows, questions, strict=True)
+        return [[(term,) for term in self._terms(row, question)] for row, question in pairs]
 
-    def _terms(self, row: Encoded, ask: Ask, best: int = PREDICTED) -> list[Term]:
+    def _terms(self, row: Encoded, question: Question, best: int = PREDICTED) -> list[Term]:
         """One for each target. best: what the model would write after the prompt."""
-        tokens = ask.target
+        tokens = question.target
         if not isinstance(tokens, tuple):
-            index, against = best if tokens is None else tokens, ask.contrast
+            index, against = best if tokens is None else tokens, question.contrast
             return [Term((0,), (index,), row.places[:1], None if against is None else (against,))]
-        if ask.place is None:
+        if question.place is None:
             return [Term(tuple(range(len(tokens))), tokens, row.places, of="log-probability")]
-        chosen = range(len(tokens)) if ask.many else [int(ask.place)]
-        others: Ids | None = ask.contrast
+        chosen = range(len(tokens)) if question.many else [int(question.place)]
+        others: Ids | None = question.contrast
         return [Term((k,), (tokens[k],), (row.places[k],), None if others is None else (others[k],)) for k in chosen]
 
-    def _next_token(self, row: Encoded, ask: Ask, best: int) -> Target:
-        terms, word = tuple(self._terms(row, ask, best)), self.vocabulary.word
-        index, against = terms[0].indices[0], ask.contrast
+    def _next_token(self, row: Encoded, question: Question, best: int) -> Target:
+        terms, word = tuple(self._terms(row, question, best)), self.vocabulary.word
+        index, against = terms[0].indices[0], question.contrast
         if index == against:
             raise InputError(f"contrast={word(index)!r} is the target itself: name another token.")
         return Target(word(index), index, terms, None if against is None else word(against), word(best))
 
-    def _of_continuation(self, row: Encoded, ask: Ask, best: list[int]) -> list[Target]:
+    def _of_continuation(self, row: Encoded, question: Question, best: list[int]) -> list[Target]:
         """The whole continuation, or its tokens one by one. best: what the model would write at each place."""
-        tokens: Ids = ask.target
-        terms, word = self._terms(row, ask), self.vocabulary.word
-        label = ask.continuation if isinstance(ask.continuation, str) else self.vocabulary.text(tokens)
-        if ask.place is None:
+        tokens: Ids = question.target
+        terms, word = self._terms(row, question), self.vocabulary.word
+        label = question.continuation if isinstance(question.continuation, str) else self.vocabulary.text(tokens)
+        if question.place is None:
             instead = tuple(best[: len(tokens)])
             said = label if tokens == instead else self.vocabulary.text(instead)
             return [Target(label, tokens[0], tuple(terms), prediction=said)]
-        if ask.contrast is not None:
-            k, against = int(ask.place), self.vocabulary.text(ask.contrast)
+        if question.contrast is not None:
+            k, against = int(question.place), self.vocabulary.text(question.contrast)
             said = label if best[k] == tokens[k] else word(best[k])
             return [Target(label, tokens[k], tuple(terms), against, said)]
         return [

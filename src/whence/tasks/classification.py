@@ -12,12 +12,13 @@ from torch import Tensor
 
 from whence.errors import InputError
 from whence.inputs import Batch, Encoded, Encoder
-from whence.tasks.base import PREDICTED, Ask, Prediction, Target, Term, keeps, refuse, with_contrast
+from whence.tasks.base import Prediction, Question, Task, refuse, with_contrast
 from whence.tasks.named import label_index
+from whence.tasks.scalar import PREDICTED, Target, Term
 
 
 @dataclass(frozen=True)
-class SequenceClassification:
+class SequenceClassification(Task):
     """One label per text (softmax), several (sigmoid) or a number (regression), by the config's `problem_type`."""
 
     encoder: Encoder
@@ -29,17 +30,19 @@ class SequenceClassification:
     # where the model answers: "first", "last", "every" or "elsewhere" (`models.reads`), and whether padding is told by its id alone
     where: Callable[[], tuple[str | None, bool]] | None = field(default=None, compare=False, repr=False)
 
-    def ask(self, target: Any, contrast: Any, continuation: Any, place: Any) -> Ask:
-        refuse(self.name, continuation=continuation, place=place)
-        target, contrast = with_contrast(target, contrast)
+    def ask(self, target: Any, contrast: Any, continuation: Any, place: Any) -> Question:
+        if continuation is not None or place is not None:
+            refuse(self.name, continuation=continuation, place=place)
+        if isinstance(contrast, (tuple, list)):
+            target, contrast = with_contrast(target, contrast)
         many = isinstance(target, str) and target == "all" and "all" not in self.labels
         index = None if target is None or many else label_index(target, self.labels)
         against = None if contrast is None else label_index(contrast, self.labels, "contrast")
         if against is not None and index == against:
             raise InputError(f"contrast={contrast!r} is the target itself: name another label.")
-        return Ask(index, against, many=many)
+        return Question(index, against, many=many)
 
-    def encode(self, items: Sequence[Any], asks: Sequence[Ask], on_long: str) -> list[tuple[Encoded, ...]]:
+    def encode(self, items: Sequence[Any], questions: Sequence[Question], on_long: str) -> list[tuple[Encoded, ...]]:
         rows = self.encoder.encode(items, on_long)
         return [(row if row.padding is None else self._read_where_hidden(row),) for row in rows]
 
@@ -54,9 +57,6 @@ class SequenceClassification:
         special = tuple(mark and i not in hidden for i, mark in enumerate(row.special))
         return replace(row, padding=padding if any(padding) else None, special=special)
 
-    def choose(self, windows: Sequence[Encoded], logits: Sequence[Tensor]) -> int:
-        return 0
-
     def logits(self, output: Any, batch: Batch) -> Tensor:
         logits: Tensor = output.logits
         return logits[:, None]
@@ -68,28 +68,34 @@ class SequenceClassification:
             return None
         return F.log_softmax(logits, dim=-1)
 
-    def targets(self, rows: Sequence[Encoded], asks: Sequence[Ask], logits: Tensor) -> list[list[Target]]:
+    def targets(self, rows: Sequence[Encoded], questions: Sequence[Question], logits: Tensor) -> list[list[Target]]:
         predicted = logits[:, 0].argmax(-1).tolist()
-        found = []
-        for row, ask, best in zip(rows, asks, predicted, strict=True):
-            wanted = range(len(self.labels)) if ask.many else [best if ask.target is None else ask.target]
-            found.append([self._target(row, index, ask.contrast) for index in wanted if index != ask.contrast])
-            if not found[-1]:
+        targets = []
+        for row, question, best in zip(rows, questions, predicted, strict=True):
+            first = best if question.target is None else question.target
+            indices = range(len(self.labels)) if question.many else [first]
+            targets.append(
+                [self._target(row, index, question.contrast) for index in indices if index != question.contrast]
+            )
+            if not targets[-1]:
                 raise InputError(
                     f"the model predicts {self.labels[best]!r}, which is the contrast itself: name the target= too."
                 )
-        return found
+        return targets
 
-    def at_once(self, rows: Sequence[Encoded], asks: Sequence[Ask]) -> list[list[tuple[Term, ...]]] | None:
+    def early_terms(
+        self, rows: Sequence[Encoded], questions: Sequence[Question]
+    ) -> list[list[tuple[Term, ...]]] | None:
         """The terms of `targets`, without waiting for the model to say which class it predicts."""
-        if not keeps(self, SequenceClassification, "targets", "_target"):
-            return None
-        found: list[list[tuple[Term, ...]]] = []
-        for row, ask in zip(rows, asks, strict=True):
-            wanted = range(len(self.labels)) if ask.many else [PREDICTED if ask.target is None else ask.target]
+        terms: list[list[tuple[Term, ...]]] = []
+        for row, question in zip(rows, questions, strict=True):
+            first = PREDICTED if question.target is None else question.target
+            indices = range(len(self.labels)) if question.many else [first]
             at = self._readouts(row)
-            found.append([(label_term(index, ask.contrast, at),) for index in wanted if index != ask.contrast])
-        return found
+            terms.append(
+                [(label_term(index, question.contrast, at),) for index in indices if index != question.contrast]
+            )
+        return terms
 
     def _target(self, row: Encoded, index: int, contrast: int | None) -> Target:
         against = None if contrast is None else (contrast, self.labels[contrast])
@@ -113,13 +119,12 @@ class SequenceClassification:
 
     def answers(self, rows: Sequence[Encoded], logits: Tensor, log_probabilities: Tensor | None) -> list[Prediction]:
         values = logits if log_probabilities is None else log_probabilities.exp()
-        found = []
+        predictions = []
         for row in values[:, 0].tolist():
             best = max(range(len(row)), key=row.__getitem__)
-            found.append(
-                Prediction(self.labels[best], best, None if log_probabilities is None else row[best], tuple(row))
-            )
-        return found
+            probability = None if log_probabilities is None else row[best]
+            predictions.append(Prediction(self.labels[best], best, probability, tuple(row)))
+        return predictions
 
 
 @lru_cache(4096)  # rows of a batch have few different targets

@@ -5,28 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import exp
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
 from whence.errors import InputError
 from whence.inputs import Batch, Encoded, Encoder, where
-from whence.tasks.base import PREDICTED, Ask, Prediction, Target, Term, keeps, refuse, with_contrast
-from whence.tasks.vocabulary import Vocabulary, at_places, log_softmax, of_places
+from whence.tasks.base import Prediction, Question, Task, refuse, with_contrast
+from whence.tasks.scalar import PREDICTED, Target, Term
+from whence.tasks.vocabulary import Vocabulary, at_places, log_softmax
 
 MASK = "[MASK]"  # what people write; models with another mask token get their own
 
 
 @dataclass(frozen=True)
-class MaskedLM:
+class MaskedLM(Task):
     """Which words made the model fill [MASK] so. Several masks are explained together, or apart with place=."""
 
     encoder: Encoder
     vocabulary: Vocabulary
     name: str = "masked-lm"
     labels: tuple[str, ...] = ()
+    reads_places_only: ClassVar[bool] = True
 
-    def ask(self, target: Any, contrast: Any, continuation: Any, place: Any) -> Ask:
+    def ask(self, target: Any, contrast: Any, continuation: Any, place: Any) -> Question:
         refuse(self.name, continuation=continuation)
         if not isinstance(target, tuple):  # a tuple has a word for each mask, and so has its contrast
             target, contrast = with_contrast(target, contrast)
@@ -34,7 +36,7 @@ class MaskedLM:
             raise InputError(
                 f"place={place!r}: say which {MASK} by its number, 0 is the first, or 'all' for each apart."
             )
-        return Ask(self._ids(target, "target"), self._ids(contrast, "contrast"), place=place, many=place == "all")
+        return Question(self._ids(target, "target"), self._ids(contrast, "contrast"), place=place, many=place == "all")
 
     def _ids(self, given: Any, what: str) -> tuple[int, ...] | None:
         """One id, or with a tuple one per mask."""
@@ -43,10 +45,11 @@ class MaskedLM:
         words = given if isinstance(given, tuple) else (given,)
         return tuple(self.vocabulary.id_of(word, what) for word in words)
 
-    def encode(self, items: Sequence[Any], asks: Sequence[Ask], on_long: str) -> list[tuple[Encoded, ...]]:
+    def encode(self, items: Sequence[Any], questions: Sequence[Question], on_long: str) -> list[tuple[Encoded, ...]]:
         rows = self.encoder.encode([self._own_mask(item) for item in items], on_long)
         return [
-            (self._masked(row, ask, where(i, len(rows))),) for i, (row, ask) in enumerate(zip(rows, asks, strict=True))
+            (self._masked(row, question, where(i, len(rows))),)
+            for i, (row, question) in enumerate(zip(rows, questions, strict=True))
         ]
 
     def _own_mask(self, item: Any) -> Any:
@@ -57,7 +60,7 @@ class MaskedLM:
             return item.replace(MASK, token)
         return tuple(self._own_mask(part) for part in item) if isinstance(item, tuple) else item
 
-    def _masked(self, row: Encoded, ask: Ask, at: str) -> Encoded:
+    def _masked(self, row: Encoded, question: Question, at: str) -> Encoded:
         """The row with its masks marked: they are the question, so they count as special."""
         mask = getattr(self.encoder.tokenizer, "mask_token_id", None)
         if mask is None:
@@ -70,53 +73,52 @@ class MaskedLM:
             raise InputError(
                 f"{at}there is no {MASK} in the text{cut}: write {MASK} where the model should fill in a word."
             )
-        if isinstance(ask.place, int):
-            if not 0 <= ask.place < len(found):
+        if isinstance(question.place, int):
+            if not 0 <= question.place < len(found):
                 raise InputError(
-                    f"{at}place={ask.place}, but the text has {len(found)} {MASK}: give 0 to {len(found) - 1}."
+                    f"{at}place={question.place}, but the text has {len(found)} {MASK}: give 0 to {len(found) - 1}."
                 )
-            found = [found[ask.place]]
+            found = [found[question.place]]
         special = tuple(s or i in found for i, s in enumerate(row.special))
         if all(special):
             raise InputError(f"{at}there is nothing but {MASK} in the text: nothing can be explained.")
         words = tuple(None if i in found else w for i, w in enumerate(row.word_ids))
         return replace(row, special=special, word_ids=words, places=tuple(found))
 
-    def choose(self, windows: Sequence[Encoded], logits: Sequence[Tensor]) -> int:
-        return 0
-
-    @of_places
     def logits(self, output: Any, batch: Batch) -> Tensor:
         return at_places(output, batch)
 
     def log_probabilities(self, logits: Tensor) -> Tensor | None:
         return log_softmax(logits)
 
-    def targets(self, rows: Sequence[Encoded], asks: Sequence[Ask], logits: Tensor) -> list[list[Target]]:
+    def targets(self, rows: Sequence[Encoded], questions: Sequence[Question], logits: Tensor) -> list[list[Target]]:
         predicted = logits.argmax(-1).tolist()  # (b, places)
         found = []
-        for row, ask, best in zip(rows, asks, predicted, strict=True):
+        for row, question, best in zip(rows, questions, predicted, strict=True):
             said = self._spelled(best[: len(row.places)])
-            found.append([self._target(terms, said) for terms in self._terms(row, ask, best)])
+            found.append([self._target(terms, said) for terms in self._terms(row, question, best)])
         return found
 
-    def at_once(self, rows: Sequence[Encoded], asks: Sequence[Ask]) -> list[list[tuple[Term, ...]]] | None:
+    def early_terms(
+        self, rows: Sequence[Encoded], questions: Sequence[Question]
+    ) -> list[list[tuple[Term, ...]]] | None:
         """The terms of `targets`, without waiting for the model to say which words it predicts."""
-        if not keeps(self, MaskedLM, "targets", "_target", "_terms"):
-            return None
-        return [self._terms(row, ask, [PREDICTED] * len(row.places)) for row, ask in zip(rows, asks, strict=True)]
+        return [
+            self._terms(row, question, [PREDICTED] * len(row.places))
+            for row, question in zip(rows, questions, strict=True)
+        ]
 
-    def _terms(self, row: Encoded, ask: Ask, best: Sequence[int]) -> list[tuple[Term, ...]]:
+    def _terms(self, row: Encoded, question: Question, best: Sequence[int]) -> list[tuple[Term, ...]]:
         """One for each mask: together of one target, or each of a target of its own. best: what the model predicts at each."""
         count = len(row.places)
-        chosen = best if ask.target is None else self._per_mask(ask.target, count, "target")
-        against = None if ask.contrast is None else self._per_mask(ask.contrast, count, "contrast")
+        chosen = best if question.target is None else self._per_mask(question.target, count, "target")
+        against = None if question.contrast is None else self._per_mask(question.contrast, count, "contrast")
         if against is not None and tuple(chosen) == against:
             raise InputError(f"contrast={self._spelled(against)!r} is the target itself: name another word.")
         terms = [
             Term((k,), (chosen[k],), (row.places[k],), None if against is None else (against[k],)) for k in range(count)
         ]
-        return [(term,) for term in terms] if ask.many else [tuple(terms)]
+        return [(term,) for term in terms] if question.many else [tuple(terms)]
 
     def _target(self, terms: tuple[Term, ...], said: str) -> Target:
         chosen = [i for term in terms for i in term.indices]

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from whence.errors import InputError, UnknownName
 from whence.inputs import Batch, Encoded, Encoder, where
-from whence.tasks.base import Ask, Prediction, Target, Term, refuse, with_contrast
+from whence.tasks.base import Prediction, Question, Task, refuse, with_contrast
+from whence.tasks.scalar import Target, Term
 
 START, END = 0, 1  # the two places of the logits
 TARGETS = ("span", "start", "end", "no-answer")
@@ -23,7 +24,7 @@ KEYS = ("question", "context", "answer", "answer_start")
 
 
 @dataclass(frozen=True)
-class QuestionAnswering:
+class QuestionAnswering(Task):
     """Which words made the model answer so.
 
     The target "span" (default) is explained as the papers do: the scores for the start plus the scores for the end, each
@@ -36,7 +37,7 @@ class QuestionAnswering:
     name: str = "question-answering"
     labels: tuple[str, ...] = TARGETS
 
-    def ask(self, target: Any, contrast: Any, continuation: Any, place: Any) -> Ask:
+    def ask(self, target: Any, contrast: Any, continuation: Any, place: Any) -> Question:
         refuse(self.name, continuation=continuation, place=place)
         answer = None
         if isinstance(contrast, tuple):
@@ -54,15 +55,15 @@ class QuestionAnswering:
                 raise InputError(
                     f"contrast= takes another answer (its text) or 'no-answer', or a pair of them, got {type(text).__name__}."
                 )
-        return Ask(target, contrast, many=many, answer=answer)
+        return Question(target, contrast, many=many, answer=answer)
 
     # ---- inputs ---------------------------------------------------------------------------------------------------
 
-    def encode(self, items: Sequence[Any], asks: Sequence[Ask], on_long: str) -> list[tuple[Encoded, ...]]:
+    def encode(self, items: Sequence[Any], questions: Sequence[Question], on_long: str) -> list[tuple[Encoded, ...]]:
         if on_long not in ("error", "truncate"):
             raise InputError(f"on_long={on_long!r}: choose 'truncate' (long contexts are read in windows) or 'error'.")
-        pairs = enumerate(zip(items, asks, strict=True))
-        return [self._windows(item, ask.answer, where(i, len(items)), on_long) for i, (item, ask) in pairs]
+        pairs = enumerate(zip(items, questions, strict=True))
+        return [self._windows(item, question.answer, where(i, len(items)), on_long) for i, (item, question) in pairs]
 
     def _windows(self, item: Any, named: str | None, at: str, on_long: str) -> tuple[Encoded, ...]:
         """named: the answer, if the contrast says which it is."""
@@ -151,11 +152,11 @@ class QuestionAnswering:
     def log_probabilities(self, logits: Tensor) -> Tensor | None:
         return F.log_softmax(logits, dim=-1)
 
-    def targets(self, rows: Sequence[Encoded], asks: Sequence[Ask], logits: Tensor) -> list[list[Target]]:
+    def targets(self, rows: Sequence[Encoded], questions: Sequence[Question], logits: Tensor) -> list[list[Target]]:
         found = []
-        for row, ask, values in zip(rows, asks, logits.cpu(), strict=True):
-            wanted = ("span", "start", "end") if ask.many else (ask.target,)
-            found.append([self._target(row, name, ask.contrast, values) for name in wanted])
+        for row, question, values in zip(rows, questions, logits.cpu(), strict=True):
+            wanted = ("span", "start", "end") if question.many else (question.target,)
+            found.append([self._target(row, name, question.contrast, values) for name in wanted])
         return found
 
     def _target(self, row: Encoded, name: str, contrast: str | None, values: Tensor) -> Target:

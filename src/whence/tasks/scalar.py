@@ -1,4 +1,4 @@
-"""The scalars of a batch: every row's own y, and log p, from the task's logits."""
+"""What is explained, as numbers: the terms of a row's target, and the scalars of a batch: every row's y and log p from the task's logits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,58 @@ from torch import Tensor
 
 from whence.errors import NotSupported
 from whence.inputs import to_device
-from whence.tasks.base import PREDICTED, Term
+
+PREDICTED = -1  # in place of an option's number: the one that the model predicts, which only the device knows yet
+
+
+@dataclass(frozen=True)
+class Term:
+    """One scalar of one row: y = Σ_m logits[places[m], indices[m]], less logits[places[m], contrasts[m]] if there are any."""
+
+    places: tuple[int, ...]  # rows of the task's logits (places, options)
+    indices: tuple[int, ...]  # which option at each place
+    readouts: tuple[int, ...]  # the token positions at which these are read
+    contrasts: tuple[int, ...] | None = None
+    of: str = "logit"  # or "log-probability"
+    # where an answer is read at several tokens at once (a mean): how much of it at each of `readouts`, which are then as many as
+    # these, not as the places; none if it is read at no token. None: whole at each
+    shares: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Target:
+    """What one Explanation explains. Its scores are the sum of its terms' (question answering: start and end)."""
+
+    label: str
+    index: int
+    terms: tuple[Term, ...]
+    contrast: str | None = None
+    prediction: str | None = None  # what the model says in its place, where that is not simply its answer
+    reach: int = -1  # the last token at which the contrast is read, where that is not where the target is
+
+    @property
+    def last_readout(self) -> int:
+        """−1 if it is read at no token."""
+        return max(self.reach, *(r for term in self.terms for r in term.readouts), -1)
+
+    def joint(self) -> Term:
+        """All terms as one scalar."""
+        first = self.terms[0]
+        if len(self.terms) == 1:
+            return first
+        contrasts = [c for t in self.terms for c in t.contrasts or ()]
+        shares = None
+        if any(t.shares is not None for t in self.terms):
+            each = [(1.0,) * len(t.readouts) if t.shares is None else t.shares for t in self.terms]
+            shares = tuple(share for own in each for share in own)
+        return Term(
+            tuple(p for t in self.terms for p in t.places),
+            tuple(i for t in self.terms for i in t.indices),
+            tuple(r for t in self.terms for r in t.readouts),
+            tuple(contrasts) if contrasts else None,
+            first.of,
+            shares,
+        )
 
 
 @dataclass(frozen=True)
@@ -120,17 +171,17 @@ class Scalar:
 
     def y(self, logits: Tensor, log_probabilities: Tensor | None) -> Tensor:
         """What is explained: (b,). A contrast's normaliser cancels, so its log-probabilities are logits too."""
-        y = self._difference(logits)
+        y = self._pick(logits, self.index)
+        if self.any_contrast:
+            y = y - self.rejected(logits)
         if not self.any_logarithm:
             return y
         if log_probabilities is None:
             raise NotSupported("this model answers with numbers, not with probabilities.")
-        log_p = self._difference(log_probabilities)
+        log_p = self._pick(log_probabilities, self.index)
+        if self.any_contrast:
+            log_p = log_p - self.rejected(log_probabilities)
         return torch.where(self.logarithmic.bool(), log_p, y.to(log_p.dtype))
-
-    def _difference(self, values: Tensor) -> Tensor:
-        chosen = self.chosen(values)
-        return chosen - self.rejected(values) if self.any_contrast else chosen
 
     def positions(self) -> list[list[int]]:
         """Every row's readouts, padding left out."""
@@ -147,15 +198,15 @@ class Scalar:
         if self.any_unread:
             raise NotSupported(
                 "this classifier does not read its answer at one token of its last layer, nor at the mean of them all, and this "
-                "method follows the row of attention where an answer is read; methods that follow none still work where they "
-                "run: attnlrp, attcat, grads, attgrads, gradient-x-input, integrated-gradients, occlusion, shapley."
+                "method follows the row of attention where an answer is read",
+                lacks=("readout",),
             )
 
     def log_probability(self, logits: Tensor, log_probabilities: Tensor | None) -> Tensor | None:
         """log p of what is explained; of a contrast, log p(this rather than that) = log σ(logit − logit). (b,)"""
         if log_probabilities is None:
             return None
-        plain = self.chosen(log_probabilities)
+        plain = self._pick(log_probabilities, self.index)
         if not self.any_contrast:
             return plain
         difference = (self.chosen(logits) - self._pick(logits, self.against)).to(plain.dtype)

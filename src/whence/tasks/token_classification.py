@@ -11,14 +11,15 @@ from torch import Tensor
 
 from whence.errors import InputError, UnknownName
 from whence.inputs import Batch, Encoded, Encoder
-from whence.tasks.base import Ask, Prediction, Target, Term, refuse, with_contrast
+from whence.tasks.base import Prediction, Question, Task, refuse, with_contrast
 from whence.tasks.named import label_index
+from whence.tasks.scalar import Target, Term
 
 OUTSIDE = "O"  # the label of words that are nothing in particular
 
 
 @dataclass(frozen=True)
-class TokenClassification:
+class TokenClassification(Task):
     """Why does this word get this label? A word is labelled at its first piece. place= says which word; without it, the
     word that the model is surest to be something (not `O`)."""
 
@@ -26,7 +27,7 @@ class TokenClassification:
     labels: tuple[str, ...]
     name: str = "token-classification"
 
-    def ask(self, target: Any, contrast: Any, continuation: Any, place: Any) -> Ask:
+    def ask(self, target: Any, contrast: Any, continuation: Any, place: Any) -> Question:
         refuse(self.name, continuation=continuation)
         target, contrast = with_contrast(target, contrast)
         many = isinstance(target, str) and target == "all" and "all" not in self.labels
@@ -34,13 +35,10 @@ class TokenClassification:
         against = None if contrast is None else label_index(contrast, self.labels, "contrast")
         if place is not None and (isinstance(place, bool) or not isinstance(place, (int, str))):
             raise InputError(f"place= takes a token's position or a word, got {type(place).__name__}.")
-        return Ask(index, against, place=place, many=many)
+        return Question(index, against, place=place, many=many)
 
-    def encode(self, items: Sequence[Any], asks: Sequence[Ask], on_long: str) -> list[tuple[Encoded, ...]]:
+    def encode(self, items: Sequence[Any], questions: Sequence[Question], on_long: str) -> list[tuple[Encoded, ...]]:
         return [(row,) for row in self.encoder.encode(items, on_long)]
-
-    def choose(self, windows: Sequence[Encoded], logits: Sequence[Tensor]) -> int:
-        return 0
 
     def logits(self, output: Any, batch: Batch) -> Tensor:
         """(b, n, labels): every token is a place."""
@@ -50,15 +48,17 @@ class TokenClassification:
     def log_probabilities(self, logits: Tensor) -> Tensor | None:
         return F.log_softmax(logits, dim=-1)
 
-    def targets(self, rows: Sequence[Encoded], asks: Sequence[Ask], logits: Tensor) -> list[list[Target]]:
+    def targets(self, rows: Sequence[Encoded], questions: Sequence[Question], logits: Tensor) -> list[list[Target]]:
         chances = logits.softmax(-1).cpu()
         found = []
-        for row, ask, p in zip(rows, asks, chances, strict=True):
-            at = self._position(row, ask.place, p)
+        for row, question, p in zip(rows, questions, chances, strict=True):
+            at = self._position(row, question.place, p)
             wanted = (
-                range(len(self.labels)) if ask.many else [int(p[at].argmax()) if ask.target is None else ask.target]
+                range(len(self.labels))
+                if question.many
+                else [int(p[at].argmax()) if question.target is None else question.target]
             )
-            own = [self._target(at, index, ask.contrast) for index in wanted if index != ask.contrast]
+            own = [self._target(at, index, question.contrast) for index in wanted if index != question.contrast]
             if not own:
                 raise InputError("the contrast is the target itself: name another label.")
             found.append(own)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from whence.errors import InputError
+from whence.errors import InputError, reading
 from whence.inputs import Batch, check_unicode, tokenize
-from whence.panics import reading
 
 SHOWN = 20  # how many alternatives a prediction lists
 
@@ -77,16 +75,6 @@ class Vocabulary:
         best = log_p.topk(min(SHOWN, log_p.shape[-1]), dim=-1)
         pairs = zip(best.indices.tolist(), best.values.exp().tolist(), strict=True)
         return [tuple((self.word(i), p) for i, p in zip(ids, ps, strict=True)) for ids, ps in pairs]
-
-
-Logits = TypeVar("Logits", bound=Callable[..., Tensor])
-
-
-def of_places(logits: Logits) -> Logits:
-    """Marks a task's `logits` that reads none but those at the batch's places: the head may then run there alone. A task that is built
-    on another and reads logits in its own way does not inherit the mark."""
-    logits.of_places = True  # type: ignore[attr-defined]
-    return logits
 
 
 def at_places(output: Any, batch: Batch) -> Tensor:

@@ -23,8 +23,9 @@ from transformers.masking_utils import sdpa_mask
 
 from whence.errors import NotSupported
 from whence.models import says_causal, two_part, uses_attention_interface
-from whence.trace.operations import Run, apply, no_operation_of_its_own, run_in_use
-from whence.trace.rules import RuleSet
+from whence.models.layers import stated_depth
+from whence.relevance.operations import Run, apply, no_operation_of_its_own, run_in_use
+from whence.relevance.rules import RuleSet
 
 NAME = "whence"
 UNASKED = "whence-sdpa"  # torch's kernel, with a mask that is made without looking into it
@@ -242,29 +243,27 @@ def attention(
     return context.transpose(1, 2).contiguous(), None
 
 
-def unseen(model: PreTrainedModel) -> str:
-    """What is said of a model whose attention nobody sees."""
-    return f"{type(model).__name__} lets nobody see its attention; {instead_of_attention(model)}"
+def unseen(model: PreTrainedModel) -> NotSupported:
+    """The error of a model whose attention nobody sees."""
+    return NotSupported(f"{type(model).__name__} lets nobody see its attention", lacks=lacks_attention(model))
 
 
-def instead_of_attention(model: PreTrainedModel) -> str:
-    if two_part(model):
-        return "of models with an encoder and a decoder perturbations work: occlusion, lime, shapley, kernel-shap."
-    return "methods that read none still work: cat, grad-cam, simple, gradient, gradient-x-input."
+def lacks_attention(model: PreTrainedModel) -> tuple[str, ...]:
+    """What a model lacks whose attention is no map of all pairs of tokens: of an encoder and a decoder everything that is traced."""
+    return ("trace",) if two_part(model) else ("attention",)
 
 
 def check_attended(model: PreTrainedModel, layers: Sequence[Attended | Shown], ids: Tensor, *, one_each: bool) -> None:
     """Methods that read attention take it for one map of all pairs of tokens a layer (`one_each`)."""
     if not layers:
-        raise NotSupported(unseen(model))
+        raise unseen(model)
     if not one_each:
         return
-    config = model.config
-    depth = getattr(config, "num_hidden_layers", getattr(config.get_text_config(), "num_hidden_layers", None))
-    if isinstance(depth, int) and depth != len(layers):
+    depth = stated_depth(model)
+    if depth is not None and depth != len(layers):
         raise NotSupported(
-            f"{type(model).__name__} has {depth} layers and attends {len(layers)} times, so it cannot be told which map is a layer's; "
-            + instead_of_attention(model)
+            f"{type(model).__name__} has {depth} layers and attends {len(layers)} times, so it cannot be told which map is a layer's",
+            lacks=lacks_attention(model),
         )
     (b, n), odd = ids.shape, [layer.shape for layer in layers if len(layer.shape) != 4]
     odd += [
@@ -272,8 +271,8 @@ def check_attended(model: PreTrainedModel, layers: Sequence[Attended | Shown], i
     ]
     if odd:
         raise NotSupported(
-            f"{type(model).__name__} has attention of shape {odd[0]} for {b} texts of {n} tokens, not a map of all pairs of them; "
-            + instead_of_attention(model)
+            f"{type(model).__name__} has attention of shape {odd[0]} for {b} texts of {n} tokens, not a map of all pairs of them",
+            lacks=lacks_attention(model),
         )
 
 

@@ -13,12 +13,15 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from whence.errors import NotSupported, WhenceError
+from whence.fast.asked_places import asked_places_only
+from whence.fast.first_token import first_token_only
+from whence.fast.graph import follows_gradients, put_rules
+from whence.fast.halves import storages
+from whence.fast.meanwhile import Later, Meanwhile, launched_by_another_thread
 from whence.inputs import Batch
 from whence.models import (
     Lender,
     Lent,
-    asked_places_only,
-    first_token_only,
     known_reads,
     may_cache,
     reads_forward,
@@ -27,8 +30,12 @@ from whence.models import (
     uses_attention_interface,
     with_names,
 )
+from whence.models.lending import DTYPE_CLASH
 from whence.models.lm_head import LMHead
-from whence.models.untouched import DTYPE_CLASH
+from whence.relevance.cuts import follower, remember
+from whence.relevance.operations import Run
+from whence.relevance.pass_through import relevance_ready, switched_on
+from whence.relevance.rules import RuleSet, rule_set
 from whence.tasks import Task
 from whence.trace.attention import (
     NAME,
@@ -42,15 +49,8 @@ from whence.trace.attention import (
 )
 from whence.trace.blocks import LayerRun, layer_runs, make_blocks
 from whence.trace.checks import check_finite, check_weights, was_checked, weights_stamp
-from whence.trace.cuts import follower, remember
 from whence.trace.differences import first_row, gradient_gap
-from whence.trace.graph import follows_gradients, put_rules
-from whence.trace.halves import storages
-from whence.trace.meanwhile import Later, Meanwhile, launched_by_another_thread
-from whence.trace.operations import Run
 from whence.trace.recording import Recording
-from whence.trace.relevance import relevance_ready, switched_on
-from whence.trace.rules import RuleSet, rule_set
 from whence.trace.taps import layer_states, leaf_embeddings
 
 PRECISE_WEIGHTS = 1 << 28  # more of them are not copied into another dtype to try gradients
@@ -241,7 +241,7 @@ def output_in(
         reason = str(error).strip().split("\n")[0]
         raise NotSupported(
             f"this method runs in {str(dtype).removeprefix('torch.')}, and a part of {type(model).__name__} does not "
-            f"({reason}): use one that runs in the model's own dtype, occlusion, say."
+            f"({reason}): use a method that runs in the model's own dtype."
         ) from error
 
 
@@ -267,7 +267,7 @@ def weights_in(model: nn.Module, dtype: torch.dtype) -> dict[str, Tensor]:
 
 def head_where_asked(model: PreTrainedModel, lent: Lent, task: Task, batch: Batch) -> AbstractContextManager[None]:
     """A language model's head runs at the batch's places alone, if that is all that the task reads of it."""
-    return asked_places_only(model, lent, batch) if getattr(task.logits, "of_places", False) else nullcontext()
+    return asked_places_only(model, lent, batch) if task.reads_places_only else nullcontext()
 
 
 def model_inputs(model: PreTrainedModel, batch: Batch, modules: Sequence[nn.Module] | None = None) -> dict[str, Any]:

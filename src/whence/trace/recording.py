@@ -11,16 +11,16 @@ import torch
 from torch import Tensor
 
 from whence.errors import NotSupported
+from whence.fast.meanwhile import Meanwhile
 from whence.inputs import Batch
 from whence.models.lm_head import LMHead
+from whence.relevance.operations import RelevancePass, Run
+from whence.relevance.rules import rule_set
 from whence.tasks import Scalar, Task
 from whence.trace.attention import Attended, Shown
 from whence.trace.blocks import Block, precise
 from whence.trace.checks import check_finite
 from whence.trace.maps import Maps, fits
-from whence.trace.meanwhile import Meanwhile
-from whence.trace.operations import RelevancePass, Run
-from whence.trace.rules import rule_set
 from whence.trace.trace import Tensors, Trace
 
 # What a backward lets go of is freed under Python's lock: it would wait for what is done meanwhile instead of running beside it. So the
@@ -126,8 +126,8 @@ class Recording:
             log_probability = self.log_probability(scalar)
             if log_probability is None:
                 raise NotSupported(
-                    "this model answers with a number, not with probabilities: use of='logit' with gradient, or a method "
-                    "that explains the logit (gradient-x-input, attcat, …)."
+                    "this model answers with a number, not with probabilities: use of='logit' where a method takes it",
+                    lacks=("probabilities",),
                 )
             flat = [t for tensors in more.values() for t in tensors]
             grads = iter(self._gradients(log_probability.sum(), flat, last=last))
@@ -221,8 +221,8 @@ def gradients(scalar: Tensor, inputs: list[Tensor], *, keep: bool, shown: Sequen
     of_maps = [g for g, x in zip(found, inputs, strict=True) if any(x is a for a in shown)]
     if of_maps and all(g is None for g in of_maps):
         raise NotSupported(
-            "the attention that this model hands out is a copy of what it works with, so it has no gradient; methods that need none still "
-            "work: raw-attention, rollout, gradient-x-input, occlusion."
+            "the attention that this model hands out is a copy of what it works with, so it has no gradient",
+            lacks=("attention.grad",),
         )
     return [torch.zeros_like(x) if g is None else g for g, x in zip(found, inputs, strict=True)]
 

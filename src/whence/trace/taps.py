@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from whence.errors import NotSupported
-from whence.models import known_reads, layers_of
+from whence.models import known_reads, layers_of, two_part
 
 
 @contextmanager
@@ -26,7 +26,7 @@ def leaf_embeddings(
     def hook(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
         found = output[0] if isinstance(output, (tuple, list)) else output
         if kept or not has_states(found, ids, model):
-            raise NotSupported(no_embeddings(model))
+            raise no_embeddings(model)
         leaf = found.detach() if points is None else points.detach().to(found.dtype)
         if torch.is_grad_enabled():
             leaf.requires_grad_(True)
@@ -41,7 +41,7 @@ def leaf_embeddings(
     finally:
         handle.remove()
     if not kept:
-        raise NotSupported(no_embeddings(model))
+        raise no_embeddings(model)
 
 
 def has_states(states: Any, ids: Tensor, model: PreTrainedModel) -> bool:
@@ -51,10 +51,11 @@ def has_states(states: Any, ids: Tensor, model: PreTrainedModel) -> bool:
     return fits and not (reads is not None and reads.turned)
 
 
-def no_embeddings(model: PreTrainedModel) -> str:
-    return (
-        f"{type(model).__name__} does not look its tokens up once, as one vector each, so nothing can be explained by its word embeddings; "
-        "perturbations still work: occlusion, lime, shapley, kernel-shap."
+def no_embeddings(model: PreTrainedModel) -> NotSupported:
+    """The error of a model whose word embeddings are not one vector for each token of the text."""
+    return NotSupported(
+        f"{type(model).__name__} does not look its tokens up once, as one vector each, so nothing can be explained by its word embeddings",
+        lacks=("trace",) if two_part(model) else ("embeddings", "hidden"),
     )
 
 
@@ -65,10 +66,7 @@ def layer_states(
     """Keep the input of every layer and the output of the last: X^0 … X^L of `ids`, before any final norm. modules: the model's."""
     layers = layers_of(model, modules)
     if not layers:
-        raise NotSupported(
-            f"the layers of {type(model).__name__} cannot be told; methods that need none still work: raw-attention, rollout, "
-            "grads, attgrads, attention-gradcam, gae, simple, gradient, gradient-x-input."
-        )
+        raise NotSupported(f"the layers of {type(model).__name__} cannot be told", lacks=("hidden",))
     output_of_last: list[
         Tensor
     ] = []  # a module that serves several layers is left more than once: the last time counts
@@ -81,7 +79,7 @@ def layer_states(
 
     def checked(states: Any) -> Tensor:
         if not has_states(states, ids, model):
-            raise NotSupported(no_states(model))
+            raise no_states(model)
         return states  # type: ignore[no-any-return]
 
     distinct = list(dict.fromkeys(layers))
@@ -94,11 +92,12 @@ def layer_states(
             handle.remove()
         kept += output_of_last
     if len(kept) < 2:  # the modules are there, but something else is run
-        raise NotSupported(no_states(model))
+        raise no_states(model)
 
 
-def no_states(model: PreTrainedModel) -> str:
-    return (
-        f"the layers of {type(model).__name__} do not hand on one vector for each token, in the order of the text; methods that need none of "
-        "their states still work: simple, gradient, gradient-x-input, occlusion."
+def no_states(model: PreTrainedModel) -> NotSupported:
+    """The error of a model whose layers work on something else than the tokens of the text; nor is its attention between these."""
+    return NotSupported(
+        f"the layers of {type(model).__name__} do not hand on one vector for each token, in the order of the text",
+        lacks=("hidden", "attention"),
     )

@@ -15,7 +15,7 @@ from tests.render.common import HOSTILE
 from tests.serve.page.common import shown_marks, word_marks
 from tests.serve.page.conftest import Visits
 from tests.test_bad_input import BAD_TEXTS, ODD_TEXTS
-from whence.serve.app import STATIC
+from whence.apps.serve.app import STATIC
 
 Explainers = dict[str, whence.Explainer]
 

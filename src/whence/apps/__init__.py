@@ -1,0 +1,1 @@
+"""apps: what people start: the command line, the server with its page, and the doctor."""

@@ -1,0 +1,1 @@
+"""fast: what changes time or memory and never a number."""
