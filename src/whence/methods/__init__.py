@@ -16,5 +16,6 @@ from whence.methods import (
     mixing,
     gradient,
     path,
+    deeplift,
     perturbation,
 )
