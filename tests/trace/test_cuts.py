@@ -484,3 +484,47 @@ def test_hooks_are_the_owner_s_own_again_after_an_error() -> None:
     with pytest.raises(KeyError, match="the owner's"):
         loaded(model).explain(TEXT, "gradient")
     assert list(layer._forward_hooks.values()) == [fail]
+
+
+# ---- what relevance cannot see ------------------------------------------------------------------------------------------
+
+
+def output_compiled(model: Any) -> None:
+    """Hidden in a closure, where nothing puts it aside."""
+    part: Any = layers_of(model)[1].output
+    plain = torch.compile(type(part).forward, backend="eager")
+    part.forward = lambda *args: plain(part, *args)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # Dynamo looks at it
+@pytest.mark.parametrize("way", [output_compiled, function_of_its_own])
+def test_what_no_rule_sees_is_refused(way: Callable[[Any], None]) -> None:
+    model = build("bert")
+    way(model)
+    explainer = loaded(model)
+    for method in ("lrp", "transatt", "deeplift"):
+        with pytest.raises(
+            whence.NotSupported, match=r"has no rule for what was run before .*methods without relevance"
+        ):
+            explainer.explain(TEXT, method)
+    assert explainer.explain(TEXT, "gradient-x-input").scores.any()
+
+
+def test_sequences_of_tensors_are_seen() -> None:
+    """Iterating over a tensor is an operation like any other."""
+    model, plain = build("bert"), build("bert")
+
+    def by_rows(module: nn.Module, args: Any, output: Tensor) -> Tensor:
+        return torch.stack(list(output))
+
+    feed_forward(model).register_forward_hook(by_rows)
+    for method in ("lrp", "gradient-x-input"):
+        np.testing.assert_allclose(
+            loaded(model).explain(TEXT, method).scores, loaded(plain).explain(TEXT, method).scores, rtol=1e-4
+        )
+
+
+def test_rows_of_what_was_detached() -> None:
+    model = build("bert")
+    feed_forward(model).register_forward_hook(lambda module, args, output: torch.stack(list(output.detach())))
+    refused(model, ["gradient-x-input", "lrp"])

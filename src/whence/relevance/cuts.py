@@ -85,8 +85,11 @@ class Origin:
 class Follower(TorchFunctionMode):
     """Follows what depends on the embeddings through one forward."""
 
-    def __init__(self, model: nn.Module, lent: Lent) -> None:
+    def __init__(self, model: nn.Module, lent: Lent, rules: str | None = None) -> None:
+        """rules: the name of the set whose function mode replaces operations; None if autograd's graph tells them all."""
         super().__init__()
+        self.rules = rules
+        self.seen = WeakTensorKeyDictionary()  # what came of operations that a mode sees
         self.model, self.lent, self.modules = model, lent, set(map(id, lent.modules))
         self.cut = WeakTensorKeyDictionary()  # depends on the embeddings by a way that autograd does not know
         self.unsettled = WeakTensorKeyDictionary()  # made without gradients: a Function may still give it one
@@ -96,6 +99,7 @@ class Follower(TorchFunctionMode):
         kwargs = kwargs or {}
         name = getattr(func, "__name__", str(func))
         with torch._C.DisableTorchFunction():
+            self.check_seen((args, kwargs))
             origin = self.origin(operands(name, args, kwargs))
         try:
             result = func(*args, **kwargs)
@@ -103,14 +107,37 @@ class Follower(TorchFunctionMode):
             if origin.cut is not None and INFERENCE in str(error):
                 raise NotSupported(refusal(self.model, origin.cut), lacks=("embeddings",)) from error
             raise
+        if name == "__iter__":
+            result = list(result)
         with torch._C.DisableTorchFunction():
+            self.add_seen(result)
             if origin.depends and (name == "register_hook" or (name in OUT_OF_TORCH and args[0].is_floating_point())):
                 self.read = self.read or self.here(name)
             elif name in INTO_TORCH and self.read is not None:
                 origin = Origin(cut=origin.cut or self.read)
             if origin.depends:
                 self.mark(args[0] if name == "__setitem__" else result, origin, name)
-        return result
+        return iter(result) if name == "__iter__" else result
+
+    def add_seen(self, values: Any) -> None:
+        """Tensors that came of operations that a mode sees, or of Functions of whence's own."""
+        if self.rules is not None:
+            for tensor in tensors_in(values):
+                if tensor.grad_fn is not None:  # what is made within a Function is that Function's
+                    self.seen[tensor] = True
+
+    def check_seen(self, values: Any) -> None:
+        """Refuse what came of any other: relevance would pass it by its gradient, as if that were its rule."""
+        if self.rules is None or not torch.is_grad_enabled():  # inside of a Function, say
+            return
+        for tensor in tensors_in(values):
+            if tensor.grad_fn is not None and tensor not in self.seen:
+                where = place(self.model, self.here("").module)
+                raise NotSupported(
+                    f"the rule set {self.rules!r} has no rule for what was run before {where} ({tensor.grad_fn.name()}): compiled code, or an "
+                    "autograd Function of its own, which nobody can look into; methods without relevance still work (attcat, gae, "
+                    "gradient-x-input, …)."
+                )
 
     def origin(self, tensors: Iterable[Tensor]) -> Origin:
         """How the operands of an operation depend on the embeddings."""
@@ -209,14 +236,17 @@ class Follower(TorchFunctionMode):
 _following: ContextVar[Follower | None] = ContextVar("whence_following", default=None)
 
 
-def carry(operands: Iterable[Any], result: Any, covered: Tensor | None = None, module: nn.Module | None = None) -> None:
+def carry(operands: Sequence[Any], result: Any, covered: Tensor | None = None, module: nn.Module | None = None) -> None:
     """What a Function of whence's own has made of its operands is cut off where they are. covered: the output of a module that it
     stands for as a whole, which is not followed inside."""
     follower = _following.get()
     if follower is None:
         return
     with torch._C.DisableTorchFunction():
-        cut = follower.origin(t for t in operands if isinstance(t, Tensor)).cut
+        direct = [value for value in operands if isinstance(value, Tensor)]  # nested ones lead into graphs of their own
+        follower.check_seen(direct)
+        follower.add_seen(result)
+        cut = follower.origin(direct).cut
         if cut is None and covered is not None and not has_gradient(covered):
             cut = Cut(module, "forward")
         if cut is not None:
@@ -224,12 +254,16 @@ def carry(operands: Iterable[Any], result: Any, covered: Tensor | None = None, m
                 follower.cut[tensor] = cut
 
 
+def place(model: nn.Module, module: nn.Module | None) -> str:
+    """A module's class, and its name in the model."""
+    names = [name for name, other in model.named_modules() if other is module]
+    return f"{type(module).__name__} {names[0]!r}" if names and names[0] else type(model).__name__
+
+
 def refusal(model: nn.Module, cut: Cut) -> str:
     """What is said of a model whose gradients are wrong."""
-    names = [name for name, module in model.named_modules() if module is cut.module]
-    where = f"{type(cut.module).__name__} {names[0]!r}" if names and names[0] else type(model).__name__
     return (
-        f"gradients are cut off in {where} (at {cut.operation}): it runs under torch.no_grad or inference_mode, has quantized weights, or "
+        f"gradients are cut off in {place(model, cut.module)} (at {cut.operation}): it runs under torch.no_grad or inference_mode, has quantized weights, or "
         "a hook that detaches or reads numbers. Scores by gradients or relevance would be those of another function, so there are none: take "
         "that away, or use methods that need no gradients"
     )
@@ -270,12 +304,15 @@ def code_of(lent: Lent) -> tuple[object, ...]:
 _FOLLOWED: weakref.WeakKeyDictionary[nn.Module, dict[object, tuple[Snapshot, int | None]]] = weakref.WeakKeyDictionary()
 
 
-def follower(model: nn.Module, lent: Lent, way: object, stamp: Callable[[], int]) -> Follower | None:
-    """What follows a forward; None for a model that was followed when it was made of the same. way: how it is run."""
+def follower(
+    model: nn.Module, lent: Lent, way: object, stamp: Callable[[], int], rules: str | None = None
+) -> Follower | None:
+    """What follows a forward; None for a model that was followed when it was made of the same. way: how it is run; rules: the set
+    whose function mode runs it, if any."""
     snapshot, weights = _FOLLOWED.get(model, {}).get(way, (None, None))
     if snapshot is not None and (weights is None or weights == stamp()) and snapshot.holds(lent):
         return None
-    return Follower(model, lent)
+    return Follower(model, lent, rules)
 
 
 def remember(model: nn.Module, lent: Lent, way: object, stamp: int | None) -> None:

@@ -165,8 +165,9 @@ def forward(
     if fall_back:
         inputs["output_attentions"] = True
     backward = rules is not None or any(".grad" in need for need in needs)
-    way = lent.configs and lent.configs[0]._attn_implementation_internal, rules is not None
-    followed = follower(model, lent, way, partial(weights_stamp, lent.parameters)) if backward else None
+    seen_by = None if rules is None or on_graph else rule_set(rules).name
+    way = lent.configs and lent.configs[0]._attn_implementation_internal, rules is not None, seen_by is not None
+    followed = follower(model, lent, way, partial(weights_stamp, lent.parameters), seen_by) if backward else None
     with ExitStack() as stack:
         # what is kept of attention lies before the first cut, states and blocks behind it
         if not any(need.startswith(("hidden", "blocks")) for need in needs):
@@ -196,6 +197,7 @@ def forward(
     with nullcontext() if followed is None else switched_on(followed):
         logits = task.logits(output, batch)  # (b, places, options)
     if followed is not None:
+        followed.check_seen(logits)
         clean = followed.judge(logits, partial(gap_of, model, lent, task, batch))
         remember(model, lent, way, None if clean else weights_stamp(lent.parameters))
     if run is not None and on_graph and not put_rules([t for t in output.values() if isinstance(t, Tensor)], run):
