@@ -8,7 +8,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -76,6 +76,9 @@ class Lent:
     kinds: frozenset[type[nn.Module]] = frozenset()  # the modules' classes
     forwards: Sequence[Any] = ()  # that modules have of their own, beside their class's
     settings: Sequence[Setting] = ()  # what is put aside (`as_written`)
+    parts: object = field(
+        default_factory=object
+    )  # the same object where a later walk has found the same parts and hooks
 
     @classmethod
     def of(cls, model: nn.Module) -> Lent:
@@ -202,7 +205,8 @@ class Lender:
         if lent is self._found and (found.settings or not lent.same(found)):  # what was put aside is no longer found
             self._found = None
             raise ModelChanged
-        self._found = replace(found, settings=lent.settings)
+        parts = lent.parts if lent is self._found else found.parts
+        self._found = replace(found, settings=lent.settings, parts=parts)
 
 
 @contextmanager

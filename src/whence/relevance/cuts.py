@@ -135,8 +135,8 @@ class Follower(TorchFunctionMode):
                 where = place(self.model, self.here("").module)
                 raise NotSupported(
                     f"the rule set {self.rules!r} has no rule for what was run before {where} ({tensor.grad_fn.name()}): compiled code, or an "
-                    "autograd Function of its own, which nobody can look into; methods without relevance still work (attcat, gae, "
-                    "gradient-x-input, …)."
+                    "autograd Function of its own, which nobody can look into",
+                    lacks=("relevance",),
                 )
 
     def origin(self, tensors: Iterable[Tensor]) -> Origin:
@@ -264,8 +264,8 @@ def refusal(model: nn.Module, cut: Cut) -> str:
     """What is said of a model whose gradients are wrong."""
     return (
         f"gradients are cut off in {place(model, cut.module)} (at {cut.operation}): it runs under torch.no_grad or inference_mode, has quantized weights, or "
-        "a hook that detaches or reads numbers. Scores by gradients or relevance would be those of another function, so there are none: take "
-        "that away, or use methods that need no gradients"
+        "a hook that detaches or reads numbers. Scores by gradients or relevance would be those of another function: take that away, or do "
+        "without gradients"
     )
 
 
@@ -273,31 +273,32 @@ def refusal(model: nn.Module, cut: Cut) -> str:
 class Snapshot:
     """All of a model that says which operations run, as far as it can be seen cheaply."""
 
+    parts: object  # `Lent.parts`
     modules: Sequence[weakref.ref[nn.Module]]
-    code: tuple[object, ...]
-    lent: weakref.ref[Lent]  # the walk that it was taken from
+    of_modules: tuple[object, ...]
+    of_classes: tuple[object, ...]
 
     @classmethod
     def of(cls, lent: Lent) -> Snapshot:
-        return cls(list(map(weakref.ref, lent.modules)), code_of(lent), weakref.ref(lent))
+        return cls(lent.parts, list(map(weakref.ref, lent.modules)), code_of_modules(lent), code_of_classes(lent))
 
     def holds(self, lent: Lent) -> bool:
-        if self.lent() is lent:
+        if self.of_classes != code_of_classes(lent):
+            return False
+        if self.parts is lent.parts:
             return True
-        return [ref() for ref in self.modules] == list(lent.modules) and self.code == code_of(lent)
+        return [ref() for ref in self.modules] == list(lent.modules) and self.of_modules == code_of_modules(lent)
 
 
-def code_of(lent: Lent) -> tuple[object, ...]:
-    """Hooks, forwards and kinds of weights."""
+def code_of_modules(lent: Lent) -> tuple[object, ...]:
+    """The hooks and forwards of single modules, and the kinds of weights."""
+    return lent.hooks_of_owner, tuple(map(id, lent.forwards)), frozenset(map(type, lent.parameters))
+
+
+def code_of_classes(lent: Lent) -> tuple[object, ...]:
+    """The forwards of classes, and the hooks of all modules of the program."""
     everywhere = (*torch_modules._global_forward_hooks, *torch_modules._global_forward_pre_hooks)
-    forwards = frozenset(getattr(kind, "forward", None) for kind in lent.kinds)
-    return (
-        lent.hooks_of_owner,
-        everywhere,
-        tuple(map(id, lent.forwards)),
-        forwards,
-        frozenset(map(type, lent.parameters)),
-    )
+    return everywhere, frozenset(getattr(kind, "forward", None) for kind in lent.kinds)
 
 
 # by how a model was run: what it was made of then, and its weights, where these have a say
