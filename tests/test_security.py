@@ -76,7 +76,7 @@ def test_the_search_finds(code: str) -> None:
 
 def test_every_model_is_read_as_safetensors() -> None:
     """Wherever weights come from a checkpoint, safetensors are demanded."""
-    code = (ROOT / "src/whence/load.py").read_text(encoding="utf-8")
+    code = (ROOT / "src/whence/models/pretrained.py").read_text(encoding="utf-8")
     calls = re.findall(r"auto\.from_pretrained\((.*?)\)\n", code, flags=re.DOTALL)
     assert calls
     assert all("use_safetensors=True" in call for call in calls)

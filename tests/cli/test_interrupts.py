@@ -28,10 +28,20 @@ COMMANDS = (
 MOMENTS = (10, 30, 50, 70, 90, 110, 140, 170, 200, 240, 280, 320, 360, 400, 440, 480, 520, 560, 600)  # fmt: skip
 
 
+def heed_interrupts() -> None:
+    """Whatever started the tests: in the background of a shell SIGINT is ignored, and processes inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def interrupted(command: list[str], seconds: float) -> tuple[int, str, str]:
     """What became of a command that got SIGINT so many seconds after it was started."""
     running = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=heed_interrupts,
     )
     time.sleep(seconds)
     running.send_signal(signal.SIGINT)
