@@ -64,7 +64,7 @@ fuzz: $(STAMP)
 soak: $(STAMP)
 	$(BIN)/python -m bench.soak --explains 20000
 
-# how many changes of a line of methods/, metrics/ and trace/rules.py the tests notice: a seeded sample
+# how many changes of a line of methods/, evaluate/metrics/ and relevance/rules.py the tests notice: a seeded sample
 SEED ?= 0
 SAMPLE ?= 300
 mutants: $(STAMP)

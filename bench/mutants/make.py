@@ -18,7 +18,7 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 from mutmut.mutation.mutators import mutation_operators
 
 ROOT = Path(__file__).parents[2]
-TARGETS = ("src/whence/methods", "src/whence/metrics", "src/whence/relevance/rules.py")
+TARGETS = ("src/whence/methods", "src/whence/evaluate/metrics", "src/whence/relevance/rules.py")
 CUDA_ONLY = ("mixing_triton.py",)  # Triton kernels: no test without a GPU can run them
 NEVER_CALLS = ("len", "isinstance")
 

@@ -175,9 +175,9 @@ def score(explainer: Explainer, job: Job, plan: Plan, rows: Sequence[Row]) -> No
     """One batch; scores are kept, the rest of each Explanation is let go at once."""
     encoded = [row.encoded for row in rows if row.encoded is not None]
     questions = [row.question for row in rows if row.question is not None]
-    found = explainer.attribute(encoded, questions, plan, batch_tokens=job.batch_tokens)
+    explanations = explainer.attribute(encoded, questions, plan, batch_tokens=job.batch_tokens)
     for i, row in enumerate(rows):
-        per_target = zip(*(found[name][i] for name in plan.names), strict=True)
+        per_target = zip(*(explanations[name][i] for name in plan.names), strict=True)
         row.found = [scored(dict(zip(plan.names, one, strict=True)), plan, job.scores) for one in per_target]
 
 

@@ -97,10 +97,10 @@ def outside() -> int:
 
 def added_up(owners: Sequence[int], parts: Sequence[RowScores]) -> list[RowScores]:
     """Of every row its terms' parts, added up."""
-    found: dict[int, RowScores] = {}
+    totals: dict[int, RowScores] = {}
     for owner, part in zip(owners, parts, strict=True):
-        found[owner] = found[owner] + part if owner in found else part
-    return list(found.values())
+        totals[owner] = totals[owner] + part if owner in totals else part
+    return list(totals.values())
 
 
 def ground_of(session: Session) -> Ground:

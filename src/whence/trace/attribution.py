@@ -105,8 +105,8 @@ class Share:
 
     @property
     def value(self) -> float | None:
-        found = self.part / self.whole if self.whole else None
-        return None if found != found else found
+        quotient = self.part / self.whole if self.whole else None
+        return None if quotient != quotient else quotient
 
 
 @dataclass(frozen=True)
